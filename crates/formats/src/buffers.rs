@@ -13,10 +13,10 @@ use vramscope_trace::ByteSize;
 use crate::error::ReadError;
 use crate::limits::{Limits, MemoryBudget};
 
-/// Memory that a line takes in addition to its text, in bytes (measured).
+/// Memory that a line of a table of buffers takes in addition to its text, in bytes (measured).
 const LINE_BYTES: usize = 340;
 
-/// The accepted names of each column; the first is MiniMalloc's own.
+/// The accepted names of each column of a table of buffers; the first is MiniMalloc's own.
 const COLUMNS: [(ColumnMeaning, &[&str]); 8] = [
     (ColumnMeaning::Id, &["id", "buffer", "buffer_id"]),
     (ColumnMeaning::Lower, &["lower", "begin", "start"]),
@@ -43,7 +43,7 @@ enum ColumnMeaning {
     Offset,
 }
 
-/// A buffer to place: a line of the table.
+/// A buffer to place in memory: its lifetime, size and alignment, from one line of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferRow {
     /// The first time at which the buffer lives.
@@ -56,7 +56,7 @@ pub struct BufferRow {
     pub alignment: u64,
 }
 
-/// A table of buffers to place.
+/// A table of buffers to place in memory, as MiniMalloc reads it, with its original lines.
 #[derive(Clone, Debug, Default)]
 pub struct BufferTable {
     /// The first line, with the names of the columns.
@@ -95,13 +95,13 @@ impl BufferTable {
                 let limit = ByteSize(limits.max_bytes);
                 return Err(error_in(&line, format!("the table takes more than {limit} of memory: pack it in parts")));
             }
-            table.rows.push(row(&columns, &line)?);
+            table.rows.push(parse_row(&columns, &line)?);
             table.lines.push(line);
         }
         Ok(table)
     }
 
-    /// Returns the buffers in the order of the file.
+    /// Returns the buffers in the order of the file's lines.
     #[must_use]
     pub fn rows(&self) -> &[BufferRow] {
         &self.rows
@@ -121,7 +121,7 @@ impl BufferTable {
     }
 }
 
-/// Returns a copy of a line with one more field.
+/// Returns a copy of a CSV line with one more field at its end.
 fn with_field(line: &csv::ByteRecord, field: &[u8]) -> csv::ByteRecord {
     let mut longer = line.clone();
     longer.push_field(field);
@@ -133,13 +133,14 @@ fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
-/// Returns the column of this name, or `None` if the name is unknown.
+/// Returns the meaning of the column with this name, or `None` if the name is unknown.
 fn column(name: &[u8]) -> Option<ColumnMeaning> {
     let is_named = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
     COLUMNS.iter().find(|(_, names)| is_named(names)).map(|&(column, _)| column)
 }
 
-/// Returns the columns in the order of the header.
+/// Returns the meanings of the columns that a table's first line names, in order. Fails for an
+/// unknown, repeated or missing column.
 fn columns(header: &csv::ByteRecord) -> Result<Vec<ColumnMeaning>, ReadError> {
     let error = |message: String| ReadError::at(0, message).with_line(1, 1);
     let mut columns = Vec::new();
@@ -170,8 +171,8 @@ fn columns(header: &csv::ByteRecord) -> Result<Vec<ColumnMeaning>, ReadError> {
     }
 }
 
-/// Returns the buffer of a line.
-fn row(columns: &[ColumnMeaning], line: &csv::ByteRecord) -> Result<BufferRow, ReadError> {
+/// Parses a line of the table as a buffer; `columns` are the meanings of its fields.
+fn parse_row(columns: &[ColumnMeaning], line: &csv::ByteRecord) -> Result<BufferRow, ReadError> {
     let error = |message: String| error_in(line, message);
     let mut row = BufferRow { lower: 0, upper: 0, size: 0, alignment: 1 };
     for (&column, field) in columns.iter().zip(line) {
@@ -199,7 +200,7 @@ fn row(columns: &[ColumnMeaning], line: &csv::ByteRecord) -> Result<BufferRow, R
     Ok(row)
 }
 
-/// Returns an error with the position of a line.
+/// Returns an error with the message `message` at the position of a line.
 fn error_in(line: &csv::ByteRecord, message: String) -> ReadError {
     let (offset, number) = line.position().map_or((0, 1), |at| (at.byte() as usize, at.line() as usize));
     ReadError::at(offset, message).with_line(number, 1)

@@ -28,7 +28,7 @@ pub(crate) fn is_skippable_frame(bytes: &[u8]) -> bool {
     matches!(bytes, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
-/// Returns the rest of `bytes` after the skippable zstd frames at their start.
+/// Returns `bytes` without the skippable zstd frames at their start.
 pub(crate) fn skip_frames(mut bytes: &[u8]) -> &[u8] {
     while is_skippable_frame(bytes)
         && let Some((len, rest)) = bytes[4..].split_first_chunk()
@@ -169,7 +169,7 @@ pub(crate) struct ZstdDecoder {
     is_in_frame: bool,
 }
 
-/// Longest header of a zstd frame, in bytes.
+/// Maximum length of a zstd frame's header, in bytes.
 #[cfg(target_arch = "wasm32")]
 const MAX_FRAME_HEADER: usize = 18;
 
@@ -234,6 +234,7 @@ impl ZstdDecoder {
 /// follow the last block.
 #[cfg(target_arch = "wasm32")]
 fn has_block(bytes: &[u8]) -> bool {
+    /// Length of the checksum that may follow the last block of a zstd frame, in bytes.
     const CHECKSUM_BYTES: usize = 4;
     let Some(&[a, b, c]) = bytes.first_chunk() else { return false };
     let header = u32::from_le_bytes([a, b, c, 0]);
@@ -243,7 +244,7 @@ fn has_block(bytes: &[u8]) -> bool {
     bytes.len() >= 3 + len + if is_last { CHECKSUM_BYTES } else { 0 }
 }
 
-/// The error of a failed decompression.
+/// The error of a decompression: damaged data, too much data for the limit, or too little memory.
 pub(crate) enum UnpackError {
     /// The decoder refused the data.
     Data(io::Error),

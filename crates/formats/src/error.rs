@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kind of a [`ReadError`].
+/// The kind of a [`ReadError`]: a truncated input, a stopped import, or any other problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ErrorKind {
     /// The input is valid as far as it goes, but ends too early.

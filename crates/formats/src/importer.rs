@@ -45,7 +45,7 @@ pub struct Importer {
     progress: ImportProgress,
 }
 
-/// The unpacked content of a file so far.
+/// The unpacked content of a file that is arriving: read as a pickle, or kept as bytes.
 enum UnpackedContent {
     /// A pickle, read as it arrives.
     Pickle(Box<PickleReader>),
@@ -148,7 +148,7 @@ pub struct ImportedFile {
     content: FileContent,
 }
 
-/// The content of a complete file.
+/// The content of a complete file: a snapshot that was read, or unpacked bytes.
 enum FileContent {
     /// A pickled snapshot.
     Snapshot(Box<Snapshot>),

@@ -56,7 +56,7 @@ pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, Rea
     })
 }
 
-/// The compression of a file.
+/// The compression of a file: none, gzip or zstd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
     /// None, or a kind that this crate does not know.
@@ -102,7 +102,7 @@ pub(crate) struct Unpacker {
     max_unpacked_bytes: u64,
 }
 
-/// The decoder of a packed file.
+/// The decoder for the compression of a file.
 enum Decoder {
     /// Passes on the bytes of a file that is not packed.
     Plain,
@@ -111,7 +111,7 @@ enum Decoder {
 }
 
 impl Decoder {
-    /// Returns the name of the format for messages.
+    /// Returns the name of the compression for error messages.
     fn name(&self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -176,7 +176,7 @@ impl Unpacker {
         Ok(if is_read && bytes.is_empty() { Unpacked::All } else { Unpacked::Partly })
     }
 
-    /// Creates the decoder of a file that is packed in this way.
+    /// Creates the decoder for the recognized compression of the file.
     fn start(&mut self, packing: Packing) -> Result<(), ReadError> {
         self.decoder = Some(match packing {
             Packing::None => Decoder::Plain,
@@ -209,7 +209,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Adds the format and the position to an error.
+    /// Converts a decoder's error to a read error with the format and the position in the file.
     fn error(&self, error: UnpackError) -> ReadError {
         let name = self.decoder.as_ref().map_or("packed", Decoder::name);
         error.into_read_error(name, self.read, self.read)

@@ -18,7 +18,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Returns the token's text for an error message.
+    /// Returns the token's text for an error message, truncated if it is very long.
     pub(crate) fn quote(&self) -> String {
         shortened(&self.text, MAX_QUOTE_CHARS)
     }
@@ -130,7 +130,7 @@ impl<'a> Tokens<'a> {
         self.next().ok_or_else(end)
     }
 
-    /// Removes the next token; it is an error if that is not a colon.
+    /// Removes the next token of the settings' text; an error if it is not a colon.
     pub(crate) fn expect_colon(&mut self) -> Result<(), ConfError> {
         let token = self.expect("a colon")?;
         if token.text == ":" { Ok(()) } else { Err(token.expected("a colon")) }

@@ -116,7 +116,8 @@ impl BinRest {
         }
     }
 
-    /// Removes the block with this size and address, which must be present.
+    /// Removes the free block with this key (size, then address), which must be in the list or
+    /// tree.
     #[inline(never)]
     fn remove(&mut self, key: FitKey) {
         match self {
@@ -150,7 +151,7 @@ impl BinRest {
         }
     }
 
-    /// Converts a tree with fewer than [`TREE_MIN`] blocks to a list.
+    /// Converts the tree of a bin's free blocks to a list if it has fewer than [`TREE_MIN`] blocks.
     fn shrink(&mut self) {
         if let Self::Tree(tree) = self
             && tree.len() < TREE_MIN

@@ -7,7 +7,8 @@ use crate::settings::Settings;
 /// How many skipped settings are kept with their errors. More are only counted, because a recording
 /// may contain any text.
 const MAX_SKIPPED: usize = 16;
-/// How many skipped settings a sentence for the user names.
+/// Maximum number of skipped settings that a sentence for the user names; further ones are only
+/// counted.
 const MAX_NAMED: usize = 3;
 
 /// The allocator settings of a recording, and the settings in their text that have no effect on the
@@ -67,6 +68,7 @@ impl RecordedConf {
     /// pool does not follow, if there are any.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
+        /// The consequence of ignored settings, with which each sentence for the user ends.
         const EFFECT: &str = "the results of verify, simulate and what-if may differ from the program";
         let mut notes = Vec::new();
         if self.skipped_count > 0 {

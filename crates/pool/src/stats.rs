@@ -109,12 +109,12 @@ impl Counter {
         *self = Self { current: amount, peak: amount, allocated: 0, level_at_reset: amount };
     }
 
-    /// Sets the peak to the current value.
+    /// Sets the counter's peak to its current value.
     fn reset_peak(&mut self) {
         self.peak = self.current;
     }
 
-    /// Sets the sums of increases and decreases to 0.
+    /// Sets the counter's sums of increases and decreases to 0.
     fn reset_sums(&mut self) {
         self.allocated = 0;
         self.level_at_reset = self.current;
@@ -340,7 +340,7 @@ impl Counters {
         self.num_device_free = 0;
     }
 
-    /// Returns all counters in their public form.
+    /// Returns all counters in their public form, with PyTorch's names.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             allocation: self.allocation.stat(),

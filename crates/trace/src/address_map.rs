@@ -31,7 +31,7 @@ struct AddressGroup {
 }
 
 impl AddressGroup {
-    /// A group without addresses.
+    /// An [`AddressGroup`] without addresses.
     const EMPTY: Self = Self { len: 0, addresses: [0; GROUP_CAPACITY], slots: [0; GROUP_CAPACITY] };
 
     /// Returns the addresses in the group, sorted.
@@ -137,7 +137,7 @@ impl<T: MemoryRange> AddressMap<T> {
         self.values.len() - self.unused_values.len()
     }
 
-    /// Returns the group at `index` (from 0) in address order.
+    /// Returns the group of addresses at `index` (from 0) in address order.
     fn group(&self, index: usize) -> &AddressGroup {
         &self.groups[self.order[index] as usize]
     }

@@ -59,7 +59,8 @@ pub(crate) struct ChunkLocalBlocks {
     only_device: Option<DeviceId>,
 }
 
-/// The block that was inserted into the memory state last.
+/// The block that [`flush`](ChunkLocalBlocks::flush) inserted into the memory state last. The next
+/// block is often in its segment, after it.
 struct LastInserted {
     device: DeviceId,
     /// The address range of the block's segment.

@@ -83,7 +83,7 @@ impl ChunkReader {
         }
     }
 
-    /// Marks the next `by` bytes of the stream as read.
+    /// Marks the next `by` bytes of the stream as used, so that they can be dropped.
     fn advance(&mut self, by: usize) {
         self.used += by;
         self.offset += by as u64;

@@ -63,7 +63,7 @@ pub(crate) trait ChunkVisitor {
             self.relabel(relabel);
         }
     }
-    /// Receives a new site for a block.
+    /// Receives a relabel: the new site of a block, which takes effect with the next event.
     fn relabel(&mut self, relabel: Relabel);
     /// Receives an annotation: a named moment that is not an event.
     fn annotation(&mut self, annotation: Annotation);
@@ -84,7 +84,7 @@ pub(crate) struct DecodeContext {
     relabels_since_event: Vec<PlacedRelabel>,
 }
 
-/// Decompresses the columns of a chunk of events, which are decoded later.
+/// Decompresses the columns of a chunk of events, without decoding the events.
 pub(crate) fn decompress_events(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
@@ -112,7 +112,7 @@ impl EventsError {
     }
 }
 
-/// An event or a relabel of a chunk.
+/// An item of a chunk of events: an event or a relabel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChunkEntry<'a> {
     /// An event.

@@ -64,7 +64,7 @@ mod column {
     pub(super) const NAMES: u8 = 4;
 }
 
-/// How many strings, frames, stacks and sites are defined.
+/// Numbers of defined strings, frames, stacks and sites, in this order.
 pub(crate) type DefinitionCounts = [u64; 4];
 
 /// Returns the index (0 to 3) of a definition's kind in [`DefinitionCounts`].
@@ -97,7 +97,7 @@ impl DefinitionWriter {
         varint::put_delta(self.columns.column(id), last, u64::from(number));
     }
 
-    /// Adds a definition to the columns.
+    /// Adds a string, frame, stack or site to the columns of the chunk that is being written.
     pub(crate) fn put(&mut self, definition: &Definition) {
         match definition {
             Definition::String(text) => {
@@ -147,7 +147,7 @@ struct DeltaReader<'a> {
 }
 
 impl DeltaReader<'_> {
-    /// Returns true once all numbers of the column were read.
+    /// Returns true once all numbers of the column have been read.
     fn is_empty(&self) -> bool {
         self.reader.remaining() == 0
     }

@@ -272,7 +272,7 @@ impl EventType {
 }
 
 impl EventKind {
-    /// Returns the event's type.
+    /// Returns the event's type, without its values.
     #[must_use]
     pub const fn event_type(&self) -> EventType {
         match self {

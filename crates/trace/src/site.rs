@@ -62,6 +62,7 @@ impl Category {
     /// Returns the category's name for users, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        /// The names, in the order of the categories' codes.
         const NAMES: [&str; 8] =
             ["unknown", "parameter", "gradient", "optimizer state", "activation", "input", "temporary", "workspace"];
         NAMES[self as usize]

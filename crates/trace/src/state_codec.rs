@@ -23,7 +23,7 @@ use crate::segment::{Block, Segment, is_range};
 use crate::site::SiteId;
 use crate::varint::{self, PayloadError, Reader, gcd};
 
-/// Number of columns of a full state.
+/// Number of columns of a full state, including the column of relabeled blocks.
 const COLUMNS: usize = 9;
 /// Number of columns of a full state that older readers skip: the column of relabeled blocks.
 const OPTIONAL_COLUMNS: usize = 1;

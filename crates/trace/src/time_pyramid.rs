@@ -117,7 +117,7 @@ impl<S: TimeSlice> TimePyramid<S> {
         self.bucket_values
     }
 
-    /// Returns the full buckets of the lowest level, in time order.
+    /// Returns the full buckets of the lowest level, which has the smallest buckets, in time order.
     fn smallest(&self) -> &[Bucket<S>] {
         self.levels.first().map_or(&[][..], Vec::as_slice)
     }

@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns an error unless all bytes were read.
+    /// Returns an error unless all bytes of the payload or column were read.
     pub(crate) fn end(&self) -> Result<(), PayloadError> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.payload_error("bytes after the last value")) }
     }

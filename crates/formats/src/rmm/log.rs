@@ -148,7 +148,7 @@ fn parse_pointer(text: &[u8]) -> Option<u64> {
 /// Parses a time of day such as `14:21:19.998533` (older versions write a colon before the
 /// fraction), or seconds since 1970 with a fraction. Returns `None` for any other text.
 fn parse_time(text: &[u8]) -> Option<Time> {
-    /// Nanoseconds of a second.
+    /// Number of nanoseconds in a second.
     const SECOND_NS: u64 = 1_000_000_000;
     let mut parts = text.split(|byte| matches!(byte, b':' | b'.'));
     if !text.contains(&b':') {
@@ -170,7 +170,7 @@ fn fraction_ns(digits: &[u8]) -> Option<u64> {
     Some(parse_number(digits)? * 10u64.pow(9 - digits.len() as u32))
 }
 
-/// Nanoseconds in a day.
+/// Number of nanoseconds in a day.
 pub(super) const DAY_NS: i64 = 86_400_000_000_000;
 /// Maximum time, in nanoseconds, by which a time of day may be before that of the previous line
 /// without counting as a time of the next day. Threads write with a delay, and clocks are set back

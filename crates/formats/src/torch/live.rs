@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::progress::{ImportProgress, ProgressReporter};
 use crate::sniff::is_pickle;
 
-/// A trace entry of PyTorch's allocator.
+/// A trace entry of PyTorch's allocator: an action on a block or segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveEntry {
     /// The action.
@@ -60,13 +60,13 @@ impl LiveSnapshot {
         Ok(Self { snapshot })
     }
 
-    /// Returns the allocator's settings that are in effect.
+    /// Returns the settings with which PyTorch's allocator ran when the snapshot was taken.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.snapshot.settings.effective()
     }
 
-    /// Returns the settings as the text of `PYTORCH_CUDA_ALLOC_CONF`.
+    /// Returns the allocator's settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
     #[must_use]
     pub fn alloc_conf(&self) -> String {
         self.snapshot.settings.alloc_conf()
@@ -103,7 +103,7 @@ pub struct LiveDevice {
 }
 
 impl LiveDevice {
-    /// Follows a device that has no segments yet.
+    /// Creates a follower of a device that has no segments yet.
     #[must_use]
     pub fn empty(settings: Settings, device: DeviceId) -> Self {
         Self { walk: ForwardWalk::empty(SizeRules::new(settings, device)) }

@@ -26,7 +26,7 @@ impl<T> Default for PagedList<T> {
 }
 
 impl<T> PagedList<T> {
-    /// Number of items of a page: a power of two.
+    /// Number of items in a full page of the list: a power of two.
     const PAGE_ITEMS: usize = 1 << (PAGE_BYTES / size_of::<T>()).ilog2();
 
     /// Returns the number of items.

@@ -80,7 +80,8 @@ impl CallLog {
         }
     }
 
-    /// Adds a call; `end` is the index after its last entry in the history.
+    /// Adds a call of the recorded program; `end` is the index, in the history, after the last
+    /// entry that it led to.
     pub(super) fn push(&mut self, call: Call, end: usize) {
         self.calls.push((call, end));
     }
@@ -90,7 +91,7 @@ impl CallLog {
         self.calls.len()
     }
 
-    /// Removes the last calls, so that the first `len` calls remain.
+    /// Removes calls from the end of the log, so that its first `len` calls remain.
     pub(super) fn truncate(&mut self, len: usize) {
         self.calls.truncate(len);
     }

@@ -39,11 +39,13 @@ impl FragmentationPeak {
         }
     }
 
-    /// Computes the fragmentation, raises the peak if that is higher, and stores the size class of
-    /// the largest free block: while a block of it is free, the peak cannot rise.
+    /// Computes the fragmentation of the pool, which has `free_bytes` free bytes, and raises the
+    /// peak if it is higher. Stores the bin of the largest free block and `harmless_free_bytes`,
+    /// with which later calls skip the computation.
     #[inline(never)]
     fn update<D>(&mut self, pool: &Pool<D>, free_bytes: u64) {
-        /// Exceeds the rounding errors of the comparison.
+        /// Factor for the number of harmless free bytes, so that rounding errors cannot hide a new
+        /// peak.
         const MARGIN: f64 = 1.0 - 1e-12;
         let Some((stream_pool, largest_bytes)) = pool.pools.largest_free() else {
             self.peak = self.peak.max(fragmentation(0, free_bytes));

@@ -343,14 +343,16 @@ impl History {
         next.map(|&(_, _, owner)| owner)
     }
 
-    /// Returns how far apart the recorded expandable segments are.
+    /// Returns the smallest distance between the recorded expandable segments, and the largest
+    /// range that one of them has mapped.
     pub(super) fn address_spacing(&self) -> AddressSpacing {
         let &SegmentTracker { min_spacing_bytes, max_span_bytes, .. } = &self.tracker;
         AddressSpacing { min_spacing_bytes, max_span_bytes }
     }
 }
 
-/// How far apart the expandable segments of a history are, in bytes.
+/// The spacing of a history's expandable segments, from which the size of their address ranges is
+/// estimated. In bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressSpacing {
     /// The smallest distance between the first addresses of two expandable segments that existed at

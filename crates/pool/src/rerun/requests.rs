@@ -39,7 +39,8 @@ pub struct RequestArena {
     pub released: u64,
 }
 
-/// All requests of a history.
+/// All requests of a history with their lifetimes, the arenas that they belong to, and the peak of
+/// live bytes.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedRequests {
     /// The requests in the order of their starts. It begins with the blocks that existed before
@@ -74,7 +75,7 @@ impl RecordedRequests {
 }
 
 impl History {
-    /// Returns the requests that the history contains.
+    /// Returns the requests of the recorded program with their lifetimes.
     #[must_use]
     pub fn requests(&self) -> RecordedRequests {
         let mut collector =
@@ -94,20 +95,23 @@ impl History {
 /// A receiver of the lifetimes of requests, in the order of events. Requests are numbered from 0 in
 /// the order of their starts.
 trait LifetimeReceiver {
-    /// Receives the start of the next request, for `bytes` (rounded).
+    /// Receives the start of the next request at `_moment`, an event number, for `_bytes`
+    /// (rounded).
     fn started(&mut self, _moment: u64, _bytes: u64, _stream: StreamId, _mempool: MempoolId) {}
-    /// Receives the program's free of a request's block.
+    /// Receives the program's free of the block of request number `_request`, at `_moment`.
     fn freed(&mut self, _request: u32, _moment: u64) {}
-    /// Receives the completed free of a request's block: its memory can be reused.
+    /// Receives that the free of the block of request number `_request` is complete at `_moment`:
+    /// its memory can be reused.
     fn completed(&mut self, _request: u32, _moment: u64) {}
-    /// Receives an event of a segment, with its index in the history.
+    /// Receives an event that allocates, frees, maps or unmaps a segment. `_position` is its index
+    /// in the history, `_moment` its event number.
     fn segment(&mut self, _position: usize, _kind: &EventKind, _moment: u64) {}
 }
 
 /// Ignores all lifetimes, for callers that need only the peak.
 impl LifetimeReceiver for () {}
 
-/// A block that is allocated or pending free.
+/// A request whose block is allocated or pending free.
 #[derive(Clone, Copy, Debug)]
 struct LiveRequest {
     /// The request's number, from 0, in the order of starts.
@@ -117,7 +121,7 @@ struct LiveRequest {
     is_pending: bool,
 }
 
-/// The live requests during a walk through a history.
+/// The live requests during a walk through a history, and the peak of their bytes.
 #[derive(Debug, Default)]
 struct LiveRequests {
     by_address: foldhash::HashMap<u64, LiveRequest>,
@@ -269,7 +273,8 @@ impl<'h> PrivatePoolEnds<'h> {
         self.named.segments.get(index).map_or(MempoolId::default(), |segment| segment.pool.owner)
     }
 
-    /// Returns the index of the arena of a request, adding the arena if it is new.
+    /// Returns the index in `arenas` of the arena (stream and pool) of a request, adding the arena
+    /// if it is new.
     fn arena(&mut self, arenas: &mut Vec<RequestArena>, stream: StreamId, mempool: MempoolId) -> u32 {
         let key = (stream, mempool);
         if let Some((_, arena)) = self.last.filter(|(last, _)| *last == key) {

@@ -14,7 +14,7 @@ pub(super) const TIME_GOES_BACK: u8 = 1;
 /// Flag of a chunk of events: no event contradicts the memory state before it.
 pub(super) const CONSISTENT: u8 = 2;
 
-/// Number of columns of a chunk of events.
+/// Number of columns of a chunk of events, including the columns of relabels.
 pub(super) const COLUMNS: usize = 17;
 /// Number of columns of a chunk of events that older readers skip: the columns of relabels.
 pub(super) const OPTIONAL_COLUMNS: usize = 5;

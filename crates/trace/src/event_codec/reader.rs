@@ -13,7 +13,7 @@ use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, Relabel, StreamId
 use crate::site::SiteId;
 use crate::varint::{PayloadError, Reader};
 
-/// A block that an [`Operation`] frees, and when.
+/// A block that an [`Operation`] frees, with the site and time of the free.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreedBlock {
     /// The index (from 0) of the chunk's allocation that made the block; `None` if the block is
@@ -141,7 +141,7 @@ impl EventColumns {
             + self.relabels.relabels.len() * size_of::<PlacedRelabel>()
     }
 
-    /// Returns the relabels of the chunk.
+    /// Returns the chunk's relabels, each with its position among the events.
     pub(crate) fn relabels(&self) -> &ChunkRelabels {
         &self.relabels
     }
@@ -214,7 +214,7 @@ pub(crate) struct EventReader<'a> {
 }
 
 impl EventReader<'_> {
-    /// Returns the number of events of the chunk.
+    /// Returns the number of events that the chunk has, decoded or not.
     pub(crate) fn event_count(&self) -> u32 {
         self.event_count
     }

@@ -118,7 +118,7 @@ pub(super) struct AllocationTable {
 }
 
 impl AllocationTable {
-    /// Returns the number of rows in the table.
+    /// Returns the number of allocations in the table, which has a row for each.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -277,7 +277,8 @@ impl AllocationTable {
         self.origins.values().iter().map(|known| known.origin)
     }
 
-    /// Returns the site, stream and pool of the origin with a number.
+    /// Returns the site, stream and pool with the origin number `number`; `None` if no origin has
+    /// it.
     pub(super) fn origin(&self, number: u32) -> Option<AllocationOrigin> {
         self.origins.values().get(number as usize).map(|known| known.origin)
     }
@@ -371,7 +372,7 @@ impl AllocationTable {
         };
     }
 
-    /// Frees the memory that only adding rows needs.
+    /// Frees the memory of the dictionaries and spare rows that only adding rows needs.
     pub(super) fn finish(&mut self) {
         if let Some(last) = self.groups.last_mut() {
             last.shrink();

@@ -49,7 +49,7 @@ impl LifetimesBuilder {
         let Ok(()) = self.lifetimes.devices.relabel(time, relabel, &mut ());
     }
 
-    /// Adds a mark to [`Lifetimes::marks`].
+    /// Adds a mark (an event that names a moment) to [`Lifetimes::marks`].
     pub(super) fn mark(&mut self, mark: Annotation) {
         self.lifetimes.marks.push(mark);
     }

@@ -42,7 +42,7 @@ impl ChangeList {
         self.len - 2
     }
 
-    /// Adds an entry.
+    /// Appends an entry: a row number, perhaps with [`END_BIT`], or [`RELABEL`].
     #[inline]
     fn push(&mut self, entry: u32) {
         if self.len.is_multiple_of(SEGMENT_ENTRIES) {
@@ -54,7 +54,7 @@ impl ChangeList {
         }
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries: one for each start and end, two for each relabel.
     pub(super) fn len(&self) -> usize {
         self.len
     }

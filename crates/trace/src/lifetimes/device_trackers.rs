@@ -64,7 +64,7 @@ impl OpenAllocation {
 /// The two implementations differ in the data that they store, and in one rule: see
 /// [`start`](Self::start).
 pub(super) trait AllocationStore<V> {
-    /// The error that the visitor `V` may return.
+    /// The error that a call of the visitor `V` may return, which ends the walk.
     type Error;
 
     /// Returns the open allocation that begins at exactly `address`, or `None`.
@@ -108,22 +108,24 @@ pub(super) struct DeviceTrackers<S> {
 }
 
 impl<S> DeviceTrackers<S> {
-    /// Returns the store of a device, or `None` if nothing has happened on it.
+    /// Returns the store with the allocations of a device, or `None` if the device has had no
+    /// event.
     pub(super) fn device(&self, id: DeviceId) -> Option<&S> {
         Some(&self.stores[*self.by_id.get(&id)?])
     }
 
-    /// Returns the devices' ids, in ascending order, with their stores.
+    /// Returns the devices' ids, in ascending order, with the stores of their allocations.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (DeviceId, &S)> + '_ {
         self.by_id.iter().map(|(&id, &index)| (id, &self.stores[index]))
     }
 
-    /// Returns the stores, in no particular order.
+    /// Returns the stores with the devices' allocations, in no particular order.
     pub(super) fn stores_mut(&mut self) -> &mut [S] {
         &mut self.stores
     }
 
-    /// Returns the stores in the order of the devices' ids.
+    /// Returns the devices' ids, in ascending order, with the stores of their allocations, which it
+    /// consumes.
     pub(super) fn into_devices(self) -> impl Iterator<Item = (DeviceId, S)> {
         let mut stores: Vec<Option<S>> = self.stores.into_iter().map(Some).collect();
         self.by_id.into_iter().filter_map(move |(id, index)| Some((id, stores[index].take()?)))
@@ -136,7 +138,8 @@ impl<S: Clone> DeviceTrackers<S> {
         Self { empty, stores: Vec::new(), by_id: BTreeMap::new(), last: None }
     }
 
-    /// Returns the store of a device, adding it if needed.
+    /// Returns the store with the allocations of a device, adding an empty one if the device is
+    /// new.
     #[inline]
     fn device_mut(&mut self, id: DeviceId) -> &mut S {
         let index = match self.last {

@@ -29,7 +29,7 @@ impl<T> Default for Dictionary<T> {
 }
 
 impl<T: CoarseHash> Dictionary<T> {
-    /// Returns the number of a value, adding the value if it is new.
+    /// Returns the number of a value in the dictionary, from 0, adding the value if it is new.
     #[inline]
     pub(super) fn number(&mut self, value: T) -> u32 {
         let cached = (value.coarse_hash() >> (64 - CACHE_SLOTS.ilog2())) as usize;
@@ -67,7 +67,7 @@ impl<T: CoarseHash> Dictionary<T> {
         &self.values
     }
 
-    /// Frees the memory that only adding values needs.
+    /// Frees spare memory, and the tables that only adding values needs.
     pub(super) fn finish(&mut self) {
         self.numbers = HashMap::new();
         self.cache = Vec::new();

@@ -60,7 +60,8 @@ impl IndexedAllocations {
         self.moment
     }
 
-    /// Ends the allocation in row `row`, which is no longer in `open`.
+    /// Ends the allocation in row `row` at `moment`; the caller has removed it from the open
+    /// allocations. `end_unobserved` is true if no event recorded the end.
     #[inline]
     fn end_row(&mut self, row: u32, moment: u64, end_unobserved: bool) {
         self.lifetimes.rows.end(row, moment, end_unobserved);

@@ -82,7 +82,7 @@ impl MomentTimes {
         }
     }
 
-    /// Begins a group with one moment.
+    /// Begins a new group of moments with the moment `moment`, at `time_ns` nanoseconds.
     #[inline(never)]
     fn begin_group(&mut self, moment: u64, time_ns: u64) {
         let start = self.offsets.len();
@@ -217,7 +217,8 @@ impl MomentTimes {
         before + (reach / u128::from(next_ns - before_ns)) as u64
     }
 
-    /// Returns the kept offsets of the group with index `index`.
+    /// Returns the kept times of the group with index `index`, as nanoseconds since the group's
+    /// base.
     #[inline]
     fn kept(&self, index: usize) -> &[u32] {
         let end = self.groups.get(index + 1).map_or(self.offsets.len(), |next| next.start);

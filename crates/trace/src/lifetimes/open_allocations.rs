@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 const NO_ROW: u32 = u32::MAX;
 /// Number of slots in a [`Bucket`]; they fill two cache lines.
 const SLOTS_PER_BUCKET: usize = 8;
-/// Number of buckets of an empty table.
+/// Number of buckets that an empty table of open allocations has.
 const MIN_BUCKETS: usize = 32;
 /// The factor by which an address is multiplied to select its bucket: 2⁶⁴ ÷ golden ratio (Fibonacci
 /// hashing). It makes multiples of a power of two differ in the high bits.
@@ -20,7 +20,7 @@ struct Slot {
     row: u32,
 }
 
-/// A slot without an allocation.
+/// A slot of the table of open allocations that is not used.
 const EMPTY_SLOT: Slot = Slot { address: 0, row: NO_ROW };
 
 /// A bucket of the hash table [`OpenAllocations`]; its used slots come first.
@@ -123,7 +123,7 @@ impl OpenAllocations {
         }
     }
 
-    /// Doubles the number of buckets and distributes the allocations again.
+    /// Doubles the number of buckets and moves every open allocation to its new bucket.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {

@@ -178,7 +178,8 @@ impl LifetimesReader {
         Ok(self.moment - next)
     }
 
-    /// Adds the full state at a moment.
+    /// Adds the recording's full state at a moment to the lifetimes: blocks without an allocation
+    /// begin one, and allocations without a block end.
     fn add_state(&mut self, recording: &Recording, moment: u64) -> Result<(), FormatError> {
         self.builder.replace_state(self.replay.seek(recording, moment)?);
         self.moment = moment;

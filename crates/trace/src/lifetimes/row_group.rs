@@ -34,7 +34,7 @@ pub(super) struct RowGroup {
 }
 
 impl RowGroup {
-    /// The memory of one row, in bytes.
+    /// Memory that one row of the table of allocations takes in all columns, in bytes.
     pub(super) const ROW_BYTES: usize = 4 * size_of::<u32>() + 3 * size_of::<u16>();
 
     /// Creates an empty group whose rows have first moments from `base` on. The groups before it
@@ -69,7 +69,8 @@ impl RowGroup {
         self.base + u64::from(self.first_moment.last().copied().unwrap_or(0))
     }
 
-    /// Returns the latest end of the rows; `u64::MAX` if a row has not ended.
+    /// Returns the latest moment at which an allocation of the group ends; `u64::MAX` if one has
+    /// not ended.
     pub(super) fn active_until(&self) -> u64 {
         if self.open_rows > 0 { u64::MAX } else { self.latest_end }
     }

@@ -215,7 +215,8 @@ impl DeviceLifetimes {
         Some(self.change(changes, index))
     }
 
-    /// Returns the entry at `position` of `changes`.
+    /// Returns the start or end of an allocation at index `position` of `changes`, with its moment,
+    /// size and origin.
     #[inline]
     fn change(&self, changes: &ChangeList, position: usize) -> RowChange {
         let Some((row, is_start)) = changes.get(position) else { return self.relabel_change(position) };
@@ -232,7 +233,8 @@ impl DeviceLifetimes {
         RowChange { moment, row, is_start, is_relabel: false, size: self.rows.sizes(group, index).0, origin }
     }
 
-    /// Returns the entry of a relabel at `position` of the list of changes.
+    /// Returns the half of a relabel at index `position` of the list of changes: an end with the
+    /// old origin, or a start with the new one.
     #[cold]
     fn relabel_change(&self, position: usize) -> RowChange {
         let (label, is_start) = self.labels.at_position(position);

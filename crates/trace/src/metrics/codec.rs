@@ -139,7 +139,7 @@ pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, Pay
     Ok(series)
 }
 
-/// Reads the pool and stream of a row of metrics.
+/// Reads the pool and stream that encoded metrics belong to.
 fn read_group(reader: &mut Reader<'_>) -> Result<(PoolKey, StreamId), PayloadError> {
     let kind = match reader.u64()? {
         0 => PoolKind::Small,

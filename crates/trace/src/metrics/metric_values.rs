@@ -116,7 +116,7 @@ impl Metrics {
         self.counters.reserved.saturating_sub(self.counters.allocated)
     }
 
-    /// Adds the size and requested size of an active block to the counters.
+    /// Adds the size and requested size of an active block to the metrics' counters.
     pub(super) fn add_block(&mut self, block: &Block) {
         self.counters.add_block(block.size, block.requested, block.pending_free);
     }

@@ -38,7 +38,7 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// Adds one allocation of `bytes` bytes.
+    /// Counts one allocation of `bytes` bytes.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
         self.allocations += 1;
@@ -173,7 +173,8 @@ impl MetricsSeries {
         self.events_until_next
     }
 
-    /// Adds `moment` to the series, with the metrics of `state`.
+    /// Adds `moment` to the series, with the metrics of `state` by pool and stream. Drops every
+    /// second moment if the series has too many.
     #[cold]
     #[inline(never)]
     fn sample(&mut self, moment: u64, time_ns: u64, state: &DeviceState) {

@@ -25,7 +25,7 @@ impl Checkpoints {
         Self { states: Vec::new(), interval: INTERVAL }
     }
 
-    /// Returns true unless no states are kept.
+    /// Returns true if states are kept, false if the list was created without an interval.
     pub(super) fn are_kept(&self) -> bool {
         self.interval > 0
     }
@@ -56,14 +56,14 @@ impl Checkpoints {
         self.states.retain(|kept| kept.event >= first);
     }
 
-    /// Returns the last state at one of the `moments`.
+    /// Returns the last kept state whose moment is in the range `moments`; `None` without one.
     pub(super) fn last_in(&self, moments: &RangeInclusive<u64>) -> Option<&MemoryState> {
         let at = self.states.partition_point(|kept| kept.event <= *moments.end());
         self.states.get(at.checked_sub(1)?).filter(|kept| moments.contains(&kept.event))
     }
 }
 
-/// Returns the number of blocks of all devices.
+/// Returns the number of active blocks of all devices in a memory state.
 fn block_count(state: &MemoryState) -> usize {
     state.devices.values().map(|device| device.blocks.len()).sum()
 }

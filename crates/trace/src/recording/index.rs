@@ -27,7 +27,7 @@ use crate::series_codec::{put_series, read_series};
 use crate::state_codec::{is_readable, put_state};
 use crate::varint::{self, PayloadError, Reader};
 
-/// Number of columns of the index.
+/// Number of columns that the index chunk at the end of a recording has.
 const COLUMNS: usize = 9;
 /// Maximum number of decompressed bytes that a reader accepts in the columns of an index; more is
 /// an error.

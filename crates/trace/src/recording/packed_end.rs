@@ -42,7 +42,7 @@ impl PackedEnd {
         Ok(())
     }
 
-    /// Returns the state if it has been decoded before.
+    /// Returns the state at the recording's end if it has been decoded before.
     pub(super) fn known_state(&self) -> Option<&MemoryState> {
         self.state.get()?.as_ref()
     }

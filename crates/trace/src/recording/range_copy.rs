@@ -76,15 +76,8 @@ impl RangeCopy {
         };
         let mut annotations: Vec<Annotation> = recording.annotations().iter().filter(is_inside).copied().collect();
         sort_by_key(&mut annotations, |annotation| annotation.at_event);
-        Self {
-            start,
-            end,
-            at: start,
-            state_at: None,
-            annotations: annotations.into(),
-            definitions: DefinitionCopy::default(),
-            replay: Replay::new(),
-        }
+        let (annotations, definitions, replay) = (annotations.into(), DefinitionCopy::default(), Replay::new());
+        Self { start, end, at: start, state_at: None, annotations, definitions, replay }
     }
 
     /// Seeks to the start of the part and returns the metadata of the copy. To be called once,
@@ -210,19 +203,21 @@ struct DefinitionCopy {
 }
 
 impl DefinitionCopy {
-    /// Passes the definitions that are new to `sink`.
+    /// Passes the definitions that were used for the first time to `sink`.
     fn send(&mut self, sink: &mut impl Sink) {
         for definition in self.interner.take_new() {
             sink.define(&definition);
         }
     }
 
-    /// Returns the new number of a string.
+    /// Returns the number that a string of the original has in the copy, defining it there if
+    /// needed.
     fn string(&mut self, id: StringId, known: &Definitions) -> StringId {
         self.interner.string(known.string(id))
     }
 
-    /// Returns the new number of a stack.
+    /// Returns the number that a call stack of the original has in the copy, defining it there if
+    /// needed.
     fn stack(&mut self, id: StackId, known: &Definitions) -> StackId {
         // From the innermost frame outwards, up to a stack that was used before.
         let (mut frames, mut outer) = (Vec::new(), id);
@@ -245,7 +240,7 @@ impl DefinitionCopy {
         stack
     }
 
-    /// Returns the new number of a site.
+    /// Returns the number that a site of the original has in the copy, defining it there if needed.
     fn site(&mut self, id: SiteId, known: &Definitions) -> SiteId {
         if let Some(&copied) = self.sites.get(&id) {
             return copied;
@@ -262,7 +257,8 @@ impl DefinitionCopy {
         copied
     }
 
-    /// Returns an event with new numbers, after passing new definitions to `sink`.
+    /// Returns an event with the numbers of sites and strings that the copy uses, after passing new
+    /// definitions to `sink`.
     fn event(&mut self, event: &Event, known: &Definitions, sink: &mut impl Sink) -> Event {
         let mut event = *event;
         if let EventKind::Mark { name, .. } = &mut event.kind {
@@ -275,21 +271,24 @@ impl DefinitionCopy {
         event
     }
 
-    /// Passes an annotation with a new number to `sink`, after its definition.
+    /// Passes an annotation to `sink` with the number that its name has in the copy, after new
+    /// definitions.
     fn annotation(&mut self, annotation: &Annotation, known: &Definitions, sink: &mut impl Sink) {
         let name = self.string(annotation.name, known);
         self.send(sink);
         sink.annotation(&Annotation { name, ..*annotation });
     }
 
-    /// Passes a relabel with a new number to `sink`, after its definition.
+    /// Passes a relabel to `sink` with the number that its site has in the copy, after new
+    /// definitions.
     fn relabel(&mut self, relabel: &Relabel, known: &Definitions, sink: &mut impl Sink) {
         let site = self.site(relabel.site, known);
         self.send(sink);
         sink.relabel(&Relabel { site, ..*relabel });
     }
 
-    /// Returns a state with new numbers, after passing new definitions to `sink`.
+    /// Returns a memory state with the numbers of sites that the copy uses, after passing new
+    /// definitions to `sink`.
     fn state(&mut self, state: &MemoryState, known: &Definitions, sink: &mut impl Sink) -> MemoryState {
         let mut copied = MemoryState { event: state.event, time_ns: state.time_ns, ..MemoryState::default() };
         for (&id, device) in &state.devices {

@@ -123,7 +123,7 @@ const SEGMENTS: &str = "segment.all.current";
 /// each interval of downsampling and at the end, because it takes a pass over all blocks.
 const INACTIVE_SPLIT: &str = "inactive_split_bytes.all.current";
 
-/// The points of one device's scalars so far.
+/// The points of one device's TensorBoard scalars so far.
 struct Device {
     scalars: [DownsampledScalar; SCALARS.len()],
     peaks: [DownsampledScalar; PEAKS.len()],
@@ -179,7 +179,7 @@ impl Device {
         self.events += 1;
     }
 
-    /// Adds the values of a memory sample taken at `moment`.
+    /// Adds the values of a memory sample taken at `moment` to the scalars.
     fn push_sample(&mut self, moment: Moment, sample: MemorySample) {
         for (scalar, (_, of)) in self.samples.iter_mut().zip(SAMPLES) {
             scalar.push(moment, of(&sample));

@@ -88,7 +88,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Reads and executes the next instruction.
+    /// Reads and executes the next instruction of the pickle.
     #[inline]
     fn next_step(&mut self) -> StepResult<()> {
         let opcode = self.input.u8()?;
@@ -493,7 +493,7 @@ impl Machine {
     }
 }
 
-/// Returns the values two by two, as keys and their values.
+/// Returns the values in pairs: a key, and the value that follows it.
 fn pairs(values: &[Value]) -> impl Iterator<Item = (Value, Value)> + Clone + '_ {
     values.chunks_exact(2).map(|pair| (pair[0], pair[1]))
 }

@@ -72,7 +72,7 @@ impl Memo {
         u32::try_from(index).ok().and_then(PackedValue::overflow).ok_or(LimitExceeded)
     }
 
-    /// Stores a value in the next new slot. Fails if memory is short.
+    /// Stores a value in the memo slot after the last one. Fails if memory is short.
     #[inline]
     pub(super) fn push(&mut self, value: Value, budget: &mut MemoryBudget) -> Result<(), LimitExceeded> {
         let packed = self.pack(value, budget)?;

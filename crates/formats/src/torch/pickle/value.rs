@@ -55,11 +55,11 @@ const KIND_MASK: u32 = (1 << KIND_BITS) - 1;
 const TEXT: u32 = 3;
 /// The kind of a [`PackedValue`] that is a list.
 const LIST: u32 = 7;
-/// The highest number that a [`PackedValue`] can hold.
+/// The highest number, such as an index, that a [`PackedValue`] can hold beside its kind.
 const MAX_PAYLOAD: u32 = u32::MAX >> KIND_BITS;
 
 impl PackedValue {
-    /// A memo slot without a value.
+    /// The content of a memo slot in which no value was stored.
     pub(super) const EMPTY: Self = Self(0);
 
     /// Combines a kind (1 to 11) with its payload; `None` if the payload is above [`MAX_PAYLOAD`].

@@ -79,7 +79,7 @@ impl ForwardWalk {
         }
     }
 
-    /// Starts with a device that has no segments.
+    /// Creates a walk that starts with a device without segments.
     pub(crate) fn empty(rules: SizeRules) -> Self {
         Self::new(&InitialState::default(), Vec::new(), Vec::new(), rules)
     }

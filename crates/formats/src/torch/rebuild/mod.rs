@@ -48,7 +48,8 @@ impl SiteInterner {
         self.last.1
     }
 
-    /// Returns the number of the site for an origin other than the last one.
+    /// Returns the number of the site for an origin, defining it if it is new; for an origin that
+    /// is not the last one numbered.
     fn find(&mut self, origin: Origin) -> SiteId {
         let Origin { stack, scope, compile_context } = origin;
         let site = Site { stack, scope, compile_context, ..Site::default() };

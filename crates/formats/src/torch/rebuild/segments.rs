@@ -27,7 +27,7 @@ pub(super) struct PartialPool {
 }
 
 impl PartialPool {
-    /// Returns this pool, with each unknown part taken from `other`.
+    /// Returns this pool with its unknown properties (size class, private pool) taken from `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self { kind: self.kind.or(other.kind), mempool: self.mempool.or(other.mempool) }
     }
@@ -150,7 +150,7 @@ pub(super) fn likely_pool(known: PartialPool, segment_size: u64) -> PoolKey {
     PoolKey { kind, owner: known.mempool.unwrap_or(MempoolId(0, 0)) }
 }
 
-/// Converts a complete pool to a [`PartialPool`] with both parts known.
+/// Converts a pool to a [`PartialPool`] whose size class and private pool are both known.
 pub(super) fn known_pool(pool: PoolKey) -> PartialPool {
     PartialPool { kind: Some(pool.kind), mempool: Some(pool.owner) }
 }

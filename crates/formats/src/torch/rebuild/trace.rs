@@ -29,7 +29,7 @@ impl<'a> DeviceTrace<'a> {
         self.ranges.iter().flat_map(move |range| self.entries.slices(range.start as usize..range.end as usize))
     }
 
-    /// Returns an iterator from the device's first entry to its last.
+    /// Returns an iterator over the entries of the device's history, from the first to the last.
     pub(super) fn entries(self) -> Entries<'a> {
         Entries { trace: self, next_range: 0, rest_of_range: 0..0, current: [].iter() }
     }
