@@ -234,8 +234,8 @@ pub fn for_key(press: KeyPress<'_>, is_second: bool) -> Option<&'static Command>
     COMMANDS.iter().find(|command| command.keys.contains(&notation.as_str()))
 }
 
-/// Returns the commands whose name and description together contain every word of `text`; upper and
-/// lower case are equal.
+/// Returns the commands whose name and description together contain every word of `text`, ignoring
+/// case.
 pub fn matching(text: &str) -> impl Iterator<Item = &'static Command> {
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
     COMMANDS.iter().filter(move |command| {

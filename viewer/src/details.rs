@@ -75,7 +75,7 @@ pub struct BlockEvents {
     /// Whether all events up to the recording's end have been read. A block without `freed_at` is
     /// then never freed.
     pub is_complete: bool,
-    /// Time from allocation to free in nanoseconds, and in events; `None` if `freed_at` is.
+    /// Time from allocation to free in nanoseconds, and in events; `None` if `freed_at` is `None`.
     pub lifetime: Option<(u64, u64)>,
 }
 
@@ -112,7 +112,7 @@ pub struct StackSection {
 }
 
 impl StackSection {
-    /// Heading of the stack of a free.
+    /// Heading of the call stack at which a block was freed.
     pub const FREED: &str = "Freed at";
 
     /// Creates the section with the call stack of `site`, at which memory was allocated. `is_older`
@@ -190,7 +190,7 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &
     let is_older = hit.block.is_some_and(|block| block.since_event < recording.first_event());
     let heading = if hit.block.is_some() { CALL_STACK } else { SEGMENT_STACK };
     let mut stack = StackSection::of_allocation(heading, site, definitions, is_older);
-    // Free space has no stack; that of a free segment may be unknown.
+    // Free memory needs no reason: free space has no stack, and a free segment's may be unknown.
     stack.why = stack.why.filter(|_| hit.block.is_some());
     let events = hit.block.map(|block| BlockEvents {
         allocated_at: Some(block.since_event.saturating_add(1)).filter(|_| !is_older),

@@ -23,14 +23,14 @@ const MIN_SEPARATED: f32 = 3.0;
 /// Minimum width in columns of a band that gets a line along its left edge.
 const MIN_SEPARATED_COLUMNS: u32 = 6;
 
-/// Pixel code: above all bands of a stacked layout. A pixel code is a number that selects a
-/// [`Paint`].
+/// Pixel code of the space above all bands of a stacked layout. A pixel code is a number that
+/// selects a [`Paint`].
 pub(super) const EMPTY: u8 = 0;
-/// Pixel code: between two address ranges of an address map.
+/// Pixel code of the gap between two address ranges of an address map.
 const GAP: u8 = 1;
-/// Pixel code: addresses of an address map that are not reserved.
+/// Pixel code of addresses that are not reserved, in an address map.
 const NOT_RESERVED: u8 = 2;
-/// Pixel code: free memory of a segment in an address map.
+/// Pixel code of free memory in a segment, in an address map.
 const FREE: u8 = 3;
 /// First pixel code of the layers, the groups of allocations that share a color. Each layer has
 /// three codes: two shades, and the edge of a band.
@@ -38,7 +38,7 @@ pub(super) const FIRST_LAYER: u8 = 4;
 /// Difference between the code of a layer's dim pixel and that of its normal pixel. Pixels are dim
 /// if other allocations are outlined.
 const DIM: u8 = 3 * LAYERS as u8;
-/// Pixel code: the edge of an outlined allocation.
+/// Pixel code of the edge of an outlined allocation.
 const OUTLINE: u8 = FIRST_LAYER + 2 * DIM;
 /// Number of pixel codes.
 const CODES: usize = OUTLINE as usize + 1;
@@ -100,7 +100,8 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
             let Some(row) = geometry.pixel_row(y).map(|row| row as usize * width) else { return };
             let codes = codes.get(row..row + width).unwrap_or_default();
             let mut has_texture = false;
-            // Indexed: compiled for size, as the page is, an iterator costs a call for each pixel.
+            // By index: in the page, which is compiled for size, an iterator costs a function call
+            // per pixel.
             for x in 0..pixels.len().min(codes.len()) {
                 let code = usize::from(codes[x]);
                 pixels[x] = fills[code];
@@ -135,7 +136,7 @@ fn paints(scene: &AllocationsScene, theme: &Theme) -> [Paint; CODES] {
     let mut paints = [Paint::plain(theme.well); CODES];
     paints[usize::from(GAP)] = Paint::plain(theme.background);
     paints[usize::from(NOT_RESERVED)] = Paint::plain(theme.well);
-    // As in the timeline: the heatmap's color for free space, tinted.
+    // The heatmap's color of free space, tinted as in the timeline.
     paints[usize::from(FREE)] = Paint::plain(theme.well.mix(theme.free, 0.3));
     paints[usize::from(OUTLINE)] = Paint::plain(theme.cursor);
     for (layer, &style) in (0..).zip(&scene.styles) {
@@ -189,7 +190,7 @@ pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: u
             let (code, top_code) = (if has_side_edge { edge } else { code }, if is_high { edge } else { code });
             let mut fill = |rows: Range<usize>, code: u8| {
                 if pixels.len() == 1 {
-                    // A single pixel is set much faster directly.
+                    // Setting a single pixel directly is much faster than `fill`.
                     let mut at = rows.start * width + pixels.start;
                     for _ in rows {
                         codes[at] = code;
@@ -230,7 +231,7 @@ pub(super) fn map_codes(scene: &AllocationsScene, map: &AddressMap, width: usize
                     layer_code(layer, is_alternate(row)) + dim
                 }
             };
-            // A single pixel is set much faster directly.
+            // Setting a single pixel directly is much faster than `fill`.
             if pixels.len() == 1 {
                 codes[pixels.start] = code;
             } else {

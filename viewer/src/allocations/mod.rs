@@ -1,9 +1,9 @@
 //! The "Allocations" view: every allocation as a band over time, stacked or by address.
 //!
-//! Its plot has the timeline's left and right edges, so a pixel column shows equal moments in both.
-//! Stacked, each column shows the live allocations at its highest moment, older ones below;
-//! allocations less than a pixel high are added up by color on top. By address, the segments are
-//! stacked and every allocation is a rectangle at its address.
+//! The plot has the timeline's left and right edges, so that a pixel column shows equal moments in
+//! both. In the stacked layout, each column shows the live allocations at the column's moment of
+//! the most live bytes, older ones below; allocations less than a pixel high are added up by color
+//! on top. In the layout by address, every allocation is a rectangle at its address.
 //!
 //! [`vramscope_insight::bands`] and [`vramscope_insight::address_map`] compute both layouts; an
 //! [`AllocationsScene`] adds positions and texts, and [`draw`] paints it.

@@ -12,7 +12,7 @@ const MAX_RETRY_MS: f64 = 15_000.0;
 /// then cannot resume.
 const MAX_IDENTITY: usize = 64;
 
-/// Which part of a live recording a connection loads: the newest part (`Recent`) or `All` of it.
+/// The part of a live recording that a connection loads: the newest part (`Recent`) or `All` of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum History {
     /// The newest 16 MiB that the server holds in memory.

@@ -82,7 +82,7 @@ impl ColorBy {
         }
     }
 
-    /// Returns true if the colors are a scale from least to most, of [`Theme::sequential`].
+    /// Returns true if the colors are those of [`Theme::sequential`], a scale from least to most.
     pub(super) const fn is_ordered(self) -> bool {
         matches!(self, Self::Age | Self::Size | Self::LastChange)
     }
@@ -91,10 +91,10 @@ impl ColorBy {
 /// The unit in which ages of blocks are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AgeUnit {
-    /// Events.
+    /// Number of events.
     #[default]
     Events,
-    /// Nanoseconds.
+    /// Nanoseconds of the recording's time.
     Time,
 }
 

@@ -145,8 +145,8 @@ impl<'a> Painter<'a> {
         let period = (scale * 6.0).round().max(4.0) as i32;
         let stroke = (scale * 2.0).round().max(1.0) as i32;
         let Rect { x0, y0, y1, .. } = line.area;
-        // Strokes rise to the right: a pixel's x + y decides, so a row is the one above it,
-        // shifted.
+        // The hatching depends on x + y only, so each pixel row is the row above it, shifted by
+        // one.
         let hatched = |diagonal: i32| if diagonal.rem_euclid(period) < stroke { hatch } else { free };
         self.hatching.clear();
         self.hatching.extend((0..self.colors.len() as i32 + period).map(hatched));
@@ -313,7 +313,7 @@ fn for_each_part(
     }
 }
 
-/// Draws the edge of a rectangle in dashes of `dash` pixels, light and dark by turns, so that it
+/// Draws the edge of a rectangle in dashes of `dash` pixels, alternately light and dark, so that it
 /// stands out from every color.
 fn draw_dashes(bitmap: &mut Bitmap, rect: Rect, stroke: i32, dash: i32, theme: &Theme) {
     let colors = [opaque(theme.cursor), opaque(theme.background)];

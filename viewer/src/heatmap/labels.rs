@@ -126,7 +126,7 @@ pub(super) fn add_row_labels(
 /// Returns the used share of a row (0 to 1) as a percentage. Only an empty row is 0%, and only a
 /// full one 100%.
 fn used_text(used: f64) -> String {
-    // A millionth is a rounding error.
+    // Differences below a millionth are rounding errors.
     let (least, most) = (f64::from(u8::from(used > 1e-6)), if used < 1.0 - 1e-6 { 99.0 } else { 100.0 });
     format!("{:.0}%", (used * 100.0).round().clamp(least, most))
 }

@@ -146,7 +146,8 @@ fn row_height(counts: &[(u64, u64)], available: f64, scale: f32, zoom: f32) -> i
     // Minimum heights use 70% of the available height; the rest shows which segments are larger.
     let min = (available * 0.7 / rows).clamp(least, labelled.max(least));
     let min_total = min * rows;
-    // If not even the lowest rows fit, the map scrolls and can show sizes again.
+    // If the rows do not fit at the minimum height, the map scrolls, so there is room for higher
+    // rows, which show the segments' sizes.
     let goal = if min_total > available { min_total * 1.5 } else { available } * f64::from(zoom);
     let total = |factor: f64| {
         let heights = counts.iter().map(|&(bytes, count)| (weight(bytes) * factor).clamp(min, max) * count as f64);

@@ -117,7 +117,7 @@ impl Model {
             self.span.scroll_to_end(self.whole());
             return self.go_to(self.recording.end_event());
         }
-        // The first moment may have a full state, which must be loaded like any other.
+        // Goes to the first moment to load its memory: the recording may begin with a full state.
         if self.state().event() <= self.recording.first_event() {
             return self.go_to(self.recording.first_event());
         }

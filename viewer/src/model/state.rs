@@ -36,7 +36,7 @@ pub enum Origin {
     Disconnected,
 }
 
-/// The counter whose peak is meant: allocated or reserved bytes.
+/// The kind of a device's peak: of its allocated or of its reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeakKind {
     /// The peak of the allocated bytes.
@@ -211,7 +211,7 @@ impl Model {
         self.changes.moment = true;
     }
 
-    // The moment.
+    // Methods that change the moment on the screen.
 
     /// Goes to the moment after `event` events, or to the nearest one in the recording: now, or
     /// once its bytes are loaded. Does not stop following.
@@ -378,7 +378,7 @@ impl Model {
         self.changes.timeline = true;
     }
 
-    // What the page shows.
+    // Methods that return what the page shows.
 
     /// Returns the recording on the page.
     #[must_use]

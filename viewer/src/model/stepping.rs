@@ -5,7 +5,7 @@ use vramscope_trace::{Event, EventKind, FormatError};
 use super::state::Model;
 
 /// Maximum number of events, of all devices, that one step over events of the selected device
-/// visits. It ends at the last event visited.
+/// visits. The step then ends at the last event visited.
 const MAX_STEPPED_EVENTS: u32 = 1 << 18;
 
 impl Model {
