@@ -1,4 +1,4 @@
-//! The page's state in the URL fragment, so that a copied link shows this view.
+//! Links: the page's state in the URL fragment, so that a copied link shows the same view.
 //!
 //! A fragment is a list of parameters, in any order: `event=3182&range=10-20&panes=sites;by:site`.
 //!
@@ -17,8 +17,8 @@
 //! | `with`, `pin` | what the recording is compared with; device and event number of the pinned moment |
 //! | `outside`, `others` | whether bands of memory outside the pool are shown |
 //!
-//! Defaults are omitted. The text is not trusted: it is bounded in length, and values that are not
-//! valid are ignored.
+//! Links omit defaults. Fragments are not trusted: an overlong one is ignored, and so are invalid
+//! values.
 
 use std::ops::Range;
 
@@ -32,23 +32,23 @@ use crate::timeline::AxisKind;
 
 pub use crate::pane_link::PaneLink;
 
-/// Maximum size in bytes of a fragment; longer ones are ignored.
+/// Maximum size in bytes of a fragment; a longer fragment is ignored.
 const MAX_FRAGMENT_BYTES: usize = 16 << 10;
 
 /// Values of a band's parameter in a link: index 0 hides the band, index 1 shows it.
 const BAND_VALUES: [&str; 2] = ["hidden", "shown"];
 
-/// Values of the parameter for idle time: index 0 shows it, index 1 leaves it out.
+/// Values of the parameter `idle`: index 0 shows idle time, index 1 cuts it out of the timeline.
 const IDLE_VALUES: [&str; 2] = ["shown", "cut"];
 
 /// Zoom of the heatmap in a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeatmapZoom {
-    /// Factor for the height of rows.
+    /// Factor for the height of rows; less than 1 counts as 1.
     pub rows: f32,
-    /// Factor for the width of bytes.
+    /// Factor for the width of bytes; less than 1 counts as 1.
     pub columns: f64,
-    /// The part of each line that is left of the map, 0 to 1.
+    /// The share (0 to 1) of each line that is left of the map's left edge.
     pub column_start: f64,
 }
 
@@ -61,29 +61,30 @@ impl HeatmapZoom {
     }
 }
 
-/// Maximum number of panes.
+/// Maximum number of panes in a link; further panes are ignored.
 const MAX_PANES: usize = 2;
 
-/// A view of a recording as in a link: moment, timeline, device, selection, coloring, bands and
-/// panes. Parts that a link omits stay unchanged when the link is opened.
+/// The content of a link: a view of a recording. The parts of the view that a link omits (`None`)
+/// stay as they are when the link is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
-    /// Moment, as an event number.
+    /// The moment, as an event number.
     pub event: Option<u64>,
     /// Unit of the timeline's horizontal axis.
     pub axis: Option<AxisKind>,
-    /// Whether the timeline leaves out idle time; `None` leaves that to the recording.
+    /// Whether the timeline cuts out idle time; `None` to cut it out if most of the recording is
+    /// idle.
     pub cuts_idle: Option<bool>,
-    /// Grouping of the timeline's live bytes.
+    /// The property by which the timeline groups and stacks the live bytes.
     pub stack: Option<GroupBy>,
-    /// Range of the timeline, in the unit of its axis: the recording's nanoseconds, event numbers,
-    /// or steps.
+    /// Range that the timeline shows, in the unit of its axis: nanoseconds of the recording, event
+    /// numbers, or steps.
     pub range: Option<Range<u64>>,
     /// First and last event number of the selected range.
     pub selected: Option<(u64, u64)>,
-    /// Device.
+    /// The device on the page.
     pub device: Option<DeviceId>,
-    /// Selected address.
+    /// Selected device address.
     pub select: Option<u64>,
     /// The event number from which the selected allocation exists; only with a selected address.
     pub since: Option<u64>,
@@ -105,12 +106,13 @@ pub struct Link {
     pub compare_with: Option<String>,
     /// The pinned moment: device and event number.
     pub pinned: Option<(DeviceId, u64)>,
-    /// Bands of memory outside the pool.
+    /// The user's choice to show or to hide each band of the timeline.
     pub bands: BandChoice,
 }
 
 impl Link {
-    /// Parses a URL fragment with or without its `#`. Unknown or invalid parameters are ignored.
+    /// Parses a URL fragment with or without its `#`. Ignores unknown and invalid parameters, and a
+    /// fragment that is too long.
     #[must_use]
     pub fn parse(fragment: &str) -> Self {
         let mut link = Self::default();
@@ -135,9 +137,8 @@ impl Link {
                 "select" => link.select = value.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()),
                 "since" => link.since = value.parse().ok(),
                 "group" => {
-                    let parts =
-                        value.split_once(':').and_then(|(by, name)| Some((GroupBy::from_name(by)?, decoded(name)?)));
-                    link.group = parts;
+                    let parts = value.split_once(':');
+                    link.group = parts.and_then(|(by, name)| Some((GroupBy::from_name(by)?, decoded(name)?)));
                 }
                 "color" => link.color_by = ColorBy::from_name(value),
                 "scale" => link.scaling = Scaling::from_name(value),
@@ -147,10 +148,9 @@ impl Link {
                 "step" => link.step_span = decoded(value).filter(|name| !name.is_empty()),
                 "with" => link.compare_with = decoded(value).map(|name| name.replace(':', " ")),
                 "pin" => {
-                    let numbers = value
-                        .split_once(':')
-                        .and_then(|(device, event)| Some((DeviceId(device.parse().ok()?), event.parse().ok()?)));
-                    link.pinned = numbers;
+                    let numbers = value.split_once(':');
+                    link.pinned =
+                        numbers.and_then(|(device, event)| Some((DeviceId(device.parse().ok()?), event.parse().ok()?)));
                 }
                 _ => {
                     let band = Band::ALL.into_iter().find(|band| band.id() == name);
@@ -166,60 +166,41 @@ impl Link {
         link
     }
 
-    /// Returns the view as a URL fragment without `#`; empty if the link omits everything.
+    /// Returns the link as a URL fragment without `#`; empty if the link omits everything.
     #[must_use]
     pub fn fragment(&self) -> String {
-        let mut parts = Vec::new();
-        if let Some(event) = self.event {
-            parts.push(format!("event={event}"));
-        }
-        if let Some(axis) = self.axis {
-            parts.push(format!("axis={}", axis.name()));
-        }
-        parts.extend(self.cuts_idle.map(|cuts| format!("idle={}", IDLE_VALUES[usize::from(cuts)])));
-        if let Some(by) = self.stack {
-            parts.push(format!("stack={}", by.name()));
-        }
-        if let Some((from, to)) = self.selected {
-            parts.push(format!("range={from}-{to}"));
-        }
-        if let Some(range) = &self.range {
-            parts.push(format!("from={}&to={}", range.start, range.end));
-        }
-        if let Some(DeviceId(device)) = self.device {
-            parts.push(format!("device={device}"));
-        }
-        if let Some(address) = self.select {
-            parts.push(format!("select={address:#x}"));
-            parts.extend(self.since.map(|since| format!("since={since}")));
-        }
-        if let Some((by, name)) = &self.group {
-            parts.push(format!("group={}:{}", by.name(), encoded(name)));
-        }
-        if let Some(color_by) = self.color_by {
-            parts.push(format!("color={}", color_by.name()));
-        }
-        if let Some(scaling) = self.scaling {
-            parts.push(format!("scale={}", scaling.name()));
-        }
-        if let Some(sort) = self.sort {
-            parts.push(format!("sort={}", sort.name()));
-        }
-        if let Some(HeatmapZoom { rows, columns, column_start }) = self.zoom {
-            parts.push(format!("zoom={rows},{columns},{column_start}"));
-        }
-        if !self.panes.is_empty() {
-            let panes: Vec<String> = self.panes.iter().map(PaneLink::text).collect();
-            parts.push(format!("panes={}", panes.join(",")));
-        }
-        parts.extend(self.step_span.as_ref().map(|name| format!("step={}", encoded(name))));
-        parts.extend(self.compare_with.as_ref().map(|with| format!("with={}", encoded(&with.replace(' ', ":")))));
-        parts.extend(self.pinned.map(|(DeviceId(device), event)| format!("pin={device}:{event}")));
-        for band in Band::ALL {
-            if let Some(is_shown) = self.bands.get(band) {
-                parts.push(format!("{}={}", band.id(), BAND_VALUES[usize::from(is_shown)]));
-            }
-        }
+        let range = self.range.as_ref().map(|range| format!("from={}&to={}", range.start, range.end));
+        let since = self.since.filter(|_| self.select.is_some());
+        let zoom = self
+            .zoom
+            .map(|HeatmapZoom { rows, columns, column_start }| format!("zoom={rows},{columns},{column_start}"));
+        let panes: Vec<String> = self.panes.iter().map(PaneLink::text).collect();
+        let with = self.compare_with.as_ref().map(|with| with.replace(' ', ":"));
+        let parts = [
+            self.event.map(|event| format!("event={event}")),
+            self.axis.map(|axis| format!("axis={}", axis.name())),
+            self.cuts_idle.map(|cuts| format!("idle={}", IDLE_VALUES[usize::from(cuts)])),
+            self.stack.map(|by| format!("stack={}", by.name())),
+            self.selected.map(|(from, to)| format!("range={from}-{to}")),
+            range,
+            self.device.map(|DeviceId(device)| format!("device={device}")),
+            self.select.map(|address| format!("select={address:#x}")),
+            since.map(|since| format!("since={since}")),
+            self.group.as_ref().map(|(by, name)| format!("group={}:{}", by.name(), encoded(name))),
+            self.color_by.map(|color_by| format!("color={}", color_by.name())),
+            self.scaling.map(|scaling| format!("scale={}", scaling.name())),
+            self.sort.map(|sort| format!("sort={}", sort.name())),
+            zoom,
+            (!panes.is_empty()).then(|| format!("panes={}", panes.join(","))),
+            self.step_span.as_ref().map(|name| format!("step={}", encoded(name))),
+            with.map(|with| format!("with={}", encoded(&with))),
+            self.pinned.map(|(DeviceId(device), event)| format!("pin={device}:{event}")),
+        ];
+        let band = |band: Band| {
+            let is_shown = self.bands.get(band)?;
+            Some(format!("{}={}", band.id(), BAND_VALUES[usize::from(is_shown)]))
+        };
+        let parts: Vec<String> = parts.into_iter().chain(Band::ALL.map(band)).flatten().collect();
         parts.join("&")
     }
 }
@@ -243,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Returns any pane.
+    /// Returns a strategy for arbitrary panes.
     fn pane() -> impl Strategy<Value = PaneLink> {
         let by = proptest::option::of(0..GroupBy::ALL.len());
         let sort = proptest::option::of(("[a-z_]{1,12}", any::<bool>()));

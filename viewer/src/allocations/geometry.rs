@@ -1,24 +1,21 @@
-//! Positions of the plot's pixels.
+//! Pixel positions of the plot of the "Allocations" view.
 
 use std::ops::Range;
 
 use crate::bitmap::{Bitmap, Rect};
+use crate::picture::chart_columns;
 
-/// Width left of the plot, for the byte axis, in units (pixels at scale 1): the timeline's.
-const LEFT: f32 = 64.0;
-/// Width right of the plot, in units (pixels at scale 1): the timeline's.
-const RIGHT: f32 = 22.0;
 /// Height above the plot, in units (pixels at scale 1).
 const TOP: f32 = 8.0;
 /// Height below the plot, for the times, in units (pixels at scale 1).
 const BOTTOM: f32 = 18.0;
 
-/// Pixel positions of the plot in the view's picture.
+/// Pixel positions of the plot in the picture of the "Allocations" view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Geometry {
-    /// The plot.
+    /// The pixels of the plot, without its axis labels.
     pub plot: Rect,
-    /// Pixels per unit of layout.
+    /// Pixels per unit of length, such as the device pixel ratio of the screen.
     pub scale: f32,
 }
 
@@ -27,14 +24,13 @@ impl Geometry {
     #[must_use]
     pub fn new(size: (u32, u32), scale: f32) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
-        let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
-        let (x0, y0) = (px(LEFT), px(TOP));
-        let (x1, y1) = ((width - px(RIGHT)).max(x0 + 1), (height - px(BOTTOM)).max(y0 + 1));
-        Self { plot: Rect::new(x0, y0, x1, y1), scale }
+        let (x0, x1) = chart_columns(size.0, scale);
+        let (y0, height) = (px(TOP), size.1.min(Bitmap::MAX_SIDE) as i32);
+        Self { plot: Rect::new(x0, y0, x1, (height - px(BOTTOM)).max(y0 + 1)), scale }
     }
 
-    /// Returns the width of the plot in pixels: the number of columns of a layout, unless it is
-    /// coarser.
+    /// Returns the width of the plot in pixels: the largest number of columns of a layout. A layout
+    /// with fewer columns has columns several pixels wide.
     #[must_use]
     pub fn width(&self) -> u32 {
         self.plot.width().unsigned_abs()
@@ -56,15 +52,16 @@ impl Geometry {
         self.px(1.0).max(1)
     }
 
-    /// Returns the pixels, from the plot's left edge, that show column `column` of `columns`.
+    /// Returns the pixel columns, counted from the plot's left edge, that show column `column` of a
+    /// layout with `columns` columns.
     pub(super) fn pixels(&self, column: usize, columns: usize) -> Range<usize> {
         let width = self.width() as usize;
         let boundary = |column: usize| column.saturating_mul(width).div_ceil(columns.max(1)).min(width);
         boundary(column)..boundary(column + 1)
     }
 
-    /// Returns the column of `columns` at `x` pixels from the picture's left edge; `None` outside
-    /// of the plot.
+    /// Returns the column of a layout with `columns` columns that is shown `x` pixels from the
+    /// picture's left edge; `None` outside of the plot.
     #[must_use]
     pub fn column(&self, x: i32, columns: usize) -> Option<usize> {
         let within = (self.plot.x0..self.plot.x1).contains(&x).then(|| (x - self.plot.x0) as usize)?;
@@ -78,8 +75,8 @@ impl Geometry {
         (self.plot.y0..self.plot.y1).contains(&y).then(|| (self.plot.y1 - 1 - y).unsigned_abs())
     }
 
-    /// Returns the first pixel row of the picture, and the first one below them, of pixel rows
-    /// counted from the plot's lower edge.
+    /// Converts a range of pixel rows, counted from the plot's lower edge, to pixel rows of the
+    /// picture: the first one, and the first one below the range.
     pub(super) fn rows(&self, rows: &Range<u32>) -> (i32, i32) {
         (self.plot.y1 - rows.end as i32, self.plot.y1 - rows.start as i32)
     }
@@ -90,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_and_pixels_agree() {
+    fn every_pixel_maps_back_to_its_column() {
         let geometry = Geometry::new((300, 200), 1.0);
         assert_eq!(geometry.plot, Rect::new(64, 8, 278, 182));
         for columns in [1, 7, 107, 214] {

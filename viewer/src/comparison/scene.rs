@@ -1,4 +1,5 @@
-//! Computes the lines, labels and heatmaps of the picture and their positions, without colors.
+//! Computes the lines, labels and heatmaps of the "Compare" view's picture and their positions,
+//! without colors.
 
 use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, Recording};
 
@@ -10,74 +11,77 @@ use crate::picture::{chart_columns, px};
 use crate::text::Typesetter;
 use crate::units::{axis_size, binary_step};
 
-/// Height of a row of the chart's legend, in units.
+/// Height of a row of the chart's legend, in units (pixels at scale 1).
 const LEGEND_ROW: f32 = 16.0;
-/// Width of the piece of a line in the chart's legend with the space after it, in units.
+/// Width of the line sample in an entry of the chart's legend and of the space after it, in units.
 pub(super) const LEGEND_LINE: f32 = 26.0;
 /// Space after an entry of the chart's legend, in units.
 const LEGEND_GAP: f32 = 18.0;
-/// Minimum height of a picture with heatmaps, in units.
+/// Minimum height of a picture that shows heatmaps below the chart, in units.
 const LEAST_WITH_HEATMAPS: f32 = 265.0;
-/// The chart's share of the height of a picture with heatmaps.
+/// The chart's share of the height of a picture with heatmaps, from 0 to 1.
 const CHART_SHARE: f32 = 0.5;
-/// Minimum distance between two labels of the bytes axis, in units.
+/// Minimum distance between two labels of the vertical axis of bytes, in units.
 const BYTES_LABEL_DISTANCE: f32 = 30.0;
 
-/// One side of a comparison.
+/// The inputs of one side of a comparison: a moment of a device.
 pub struct SideContent<'a> {
-    /// The recording.
+    /// The side's recording.
     pub recording: &'a Recording,
-    /// A number that tells the recording from the other side's.
+    /// Number of the recording; equal on both sides if they show one recording.
     pub recording_id: u64,
-    /// The device.
+    /// The device whose memory is compared.
     pub device: DeviceId,
-    /// The device's memory at the moment.
+    /// The device's memory at the compared moment.
     pub state: &'a DeviceState,
-    /// The moment's time in nanoseconds.
+    /// Time of the compared moment in nanoseconds.
     pub time_ns: u64,
-    /// Where its times are on the axis.
+    /// Maps the recording's times to positions on the horizontal axis.
     pub alignment: &'a Alignment,
 }
 
-/// The two sides, A and B.
+/// The inputs of a [`ComparisonScene`].
 pub struct ComparisonContent<'a> {
-    /// The sides.
+    /// Sides A and B.
     pub sides: [SideContent<'a>; 2],
     /// The unit of the axis.
     pub unit: AxisUnit,
-    /// The part of A's time to show, in nanoseconds of its recording; `None` for the whole length
-    /// of both sides.
+    /// The time range of side A to show (first and last time, in nanoseconds); `None` to show both
+    /// recordings completely.
     pub range: Option<(u64, u64)>,
 }
 
 impl ComparisonContent<'_> {
-    /// Returns true if both sides are of one device of one recording, so that one pair of lines
-    /// shows both.
+    /// Returns true if both sides show the same device of the same recording, so that one pair of
+    /// lines is enough.
     fn has_one_device(&self) -> bool {
         let [a, b] = &self.sides;
         a.recording_id == b.recording_id && a.device == b.device
     }
 }
 
-/// The inputs of the counters of a side.
+/// The inputs of one side's counters over time; if they are equal, the cached counters are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ColumnsKey {
     recording_id: u64,
     device: DeviceId,
     end_event: u64,
     unit: AxisUnit,
+    /// First and last position on the axis.
     positions: (i64, i64),
     /// First and last time, in nanoseconds.
     range_ns: (u64, u64),
+    /// Number of columns.
     width: usize,
 }
 
-/// The counters of both sides over time, kept between frames.
+/// A cache of the counters over time of sides A and B, for the next animation frame.
 #[derive(Default)]
 pub struct ColumnsCache([Option<(ColumnsKey, Vec<CounterColumn>)>; 2]);
 
 impl ColumnsCache {
-    /// Returns the counters of a side in `width` equal parts between two positions of the axis.
+    /// Returns the counters of side `index` (0 for A, 1 for B) in `width` equal parts of the axis
+    /// between two positions; computes them only if an input has changed since the last call.
     fn columns(
         &mut self,
         index: usize,
@@ -107,59 +111,60 @@ impl ColumnsCache {
     }
 }
 
-/// A line of the chart.
+/// A line of the chart: the allocated or the reserved bytes of a side over time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
     /// 0 for A, 1 for B.
     pub(super) side: usize,
-    /// Whether it is that of the reserved bytes.
+    /// Whether the line shows the reserved bytes; else it shows the allocated bytes.
     pub(super) is_reserved: bool,
-    /// First pixel column.
+    /// First pixel column of the line.
     pub(super) x0: i32,
-    /// Pixel row in each column.
+    /// Pixel row of the line in each column.
     pub(super) rows: Vec<i32>,
     /// Bytes in each column.
     values: Vec<u64>,
-    /// Where its entry in the chart's legend begins, and the entry's text.
+    /// The line's entry in the chart's legend.
     pub(super) label: Label,
 }
 
 impl Line {
-    /// Returns the name of its counter.
+    /// Returns the name of the counter that the line shows: `reserved` or `allocated`.
     fn counter(&self) -> &'static str {
         counter_name(self.is_reserved)
     }
 }
 
-/// Returns the name of a line's counter.
+/// Returns the name of a line's counter: `reserved` or `allocated`.
 const fn counter_name(is_reserved: bool) -> &'static str {
     if is_reserved { "reserved" } else { "allocated" }
 }
 
-/// A heatmap, its title, and its part of the picture.
+/// The heatmap of one side, its title, and its part of the picture.
 pub(super) struct Map {
     pub(super) area: Rect,
     pub(super) title: Label,
     pub(super) scene: HeatmapScene,
 }
 
-/// The picture ready to draw: positions and texts, without colors.
+/// The "Compare" view's picture ready to draw: positions and texts, without colors.
 pub struct ComparisonScene {
     pub(super) scale: f32,
     pub(super) plot: Rect,
     pub(super) lines: Vec<Line>,
     pub(super) times: Vec<Label>,
     pub(super) sizes: Vec<Label>,
-    /// Pixel columns of the moments of A and B; `None` outside of the chart.
+    /// Pixel columns of the compared moments of A and B; `None` outside of the chart.
     pub(super) moments: [Option<i32>; 2],
-    /// Empty if the picture is too low.
+    /// The heatmaps of A and B; none if the picture has no room for them.
     pub(super) maps: Vec<Map>,
     axis: SharedAxis,
     has_one_device: bool,
 }
 
 impl SharedAxis {
-    /// Creates an axis from the earlier start of both sides to the later end.
+    /// Creates the horizontal axis of the chart: over [`ComparisonContent::range`], or else from
+    /// the first position of either side to the last.
     fn new(content: &ComparisonContent<'_>, plot: Rect) -> Self {
         let [a, b] = content.sides.each_ref().map(|side| side.alignment.range());
         let a_position = |time_ns| content.sides[0].alignment.position(time_ns);
@@ -172,7 +177,7 @@ impl SharedAxis {
 }
 
 impl ComparisonScene {
-    /// Computes the picture of `size` pixels with `scale` pixels per unit.
+    /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit.
     #[must_use]
     pub fn new(
         content: &ComparisonContent<'_>,
@@ -185,7 +190,7 @@ impl ComparisonScene {
         let has_maps = height >= px(LEAST_WITH_HEATMAPS, scale);
         let chart_height = if has_maps { (height as f32 * CHART_SHARE) as i32 } else { height };
         let (x0, x1) = chart_columns(size.0, scale);
-        // Below the legend, whose height follows from its texts, and the names of the moments.
+        // The plot's upper edge is known once the rows of the legend above it are.
         let mut plot = Rect::new(x0, 0, x1, (chart_height - px(20.0, scale)).max(1));
         let (drawn, legend_rows) = drawn_lines(content, columns, plot, scale, typesetter);
         plot.y0 = (px(LEGEND_ROW, scale) * legend_rows + px(20.0, scale)).min(plot.y1 - 1);
@@ -216,8 +221,8 @@ impl ComparisonScene {
         scene
     }
 
-    /// Adds the lines and the axis of bytes.
-    fn add_lines(&mut self, drawn: Vec<DrawnLine>) {
+    /// Adds the lines of the chart with their pixel rows, and the labels of the axis of bytes.
+    fn add_lines(&mut self, mut drawn: Vec<Line>) {
         let (plot, scale) = (self.plot, self.scale);
         let highest = drawn.iter().flat_map(|line| &line.values).copied().max().unwrap_or(0).max(1);
         let top = highest.saturating_add(highest / 16);
@@ -227,17 +232,14 @@ impl ComparisonScene {
         self.sizes = (0..=top / step)
             .map(|index| Label { x: plot.x0, y: y(index * step), text: axis_size(index * step) })
             .collect();
-        self.lines = drawn
-            .into_iter()
-            .map(|DrawnLine { side, is_reserved, x0, values, label }| {
-                let rows = values.iter().map(|&bytes| y(bytes)).collect();
-                Line { side, is_reserved, x0, rows, values, label }
-            })
-            .collect();
+        for line in &mut drawn {
+            line.rows = line.values.iter().map(|&bytes| y(bytes)).collect();
+        }
+        self.lines = drawn;
     }
 
-    /// Returns lines of text about a pixel of the chart: the position on the axis, and the bytes of
-    /// both sides. None outside of the chart.
+    /// Returns lines of text about pixel (`x`, `y`): the step, event or time there, and the bytes
+    /// of each side. Returns no line outside of the chart.
     #[must_use]
     pub fn values(&self, (x, y): (i32, i32)) -> Vec<String> {
         if !self.plot.contains(x, y) {
@@ -260,7 +262,8 @@ impl ComparisonScene {
         texts
     }
 
-    /// Adds the heatmaps of both sides in an area of the picture.
+    /// Adds the heatmaps of both sides, side by side in an area of the picture; none if they would
+    /// be too small.
     fn add_maps(&mut self, content: &ComparisonContent<'_>, area: Rect, typesetter: &Typesetter) {
         let scale = self.scale;
         let (title_height, gap) = (px(18.0, scale), px(8.0, scale));
@@ -289,30 +292,18 @@ impl ComparisonScene {
     }
 }
 
-/// A line before the chart's height is known.
-struct DrawnLine {
-    side: usize,
-    is_reserved: bool,
-    /// First pixel column.
-    x0: i32,
-    /// Bytes in each column.
-    values: Vec<u64>,
-    label: Label,
-}
-
-/// Returns the lines of both sides on a chart with the columns of `plot`, with their entries in the
-/// chart's legend, and the number of the legend's rows: one if all entries fit, else one for each
-/// side.
+/// Returns the lines of both sides without their pixel rows, and the number of rows of the chart's
+/// legend: one if all entries fit, else one for each side. Of `plot`, only the columns matter.
 fn drawn_lines(
     content: &ComparisonContent<'_>,
     cache: &mut ColumnsCache,
     plot: Rect,
     scale: f32,
     typesetter: &Typesetter,
-) -> (Vec<DrawnLine>, i32) {
+) -> (Vec<Line>, i32) {
     let axis = SharedAxis::new(content, plot);
     let has_one_device = content.has_one_device();
-    let mut drawn: Vec<DrawnLine> = Vec::new();
+    let mut drawn: Vec<Line> = Vec::new();
     for index in if has_one_device { 1..2 } else { 0..2 } {
         let side = &content.sides[index];
         let (start, end) = side.alignment.range();
@@ -328,10 +319,11 @@ fn drawn_lines(
             let most = ByteSize(values.iter().copied().max().unwrap_or(0));
             let name = if has_one_device { String::new() } else { format!("{} ", NAMES[index]) };
             let text = format!("{name}{} up to {most}", counter_name(is_reserved));
-            drawn.push(DrawnLine { side: index, is_reserved, x0, values, label: Label { x: 0, y: 0, text } });
+            let label = Label { x: 0, y: 0, text };
+            drawn.push(Line { side: index, is_reserved, x0, rows: Vec::new(), values, label });
         }
     }
-    let width = |line: &DrawnLine| {
+    let width = |line: &Line| {
         px(LEGEND_LINE + LEGEND_GAP, scale) + typesetter.width(&line.label.text, TEXT * scale).ceil() as i32
     };
     let is_one_row = drawn.iter().map(width).sum::<i32>() <= plot.width();
@@ -347,7 +339,7 @@ fn drawn_lines(
     (drawn, row + 1)
 }
 
-/// Computes the heatmap of a device's memory in a part of the picture.
+/// Computes the heatmap of a device's memory, as large as a part of the picture.
 fn heatmap_scene(
     state: &DeviceState,
     definitions: &Definitions,

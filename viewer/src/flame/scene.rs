@@ -1,4 +1,4 @@
-//! Computes where the boxes of a flame graph are, without colors.
+//! Computes the positions and labels of a flame graph's boxes, without colors.
 
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{ByteSize, Count, Definitions, Percent};
@@ -17,95 +17,97 @@ const ROW: f32 = 18.0;
 const MARGIN: f32 = 8.0;
 /// Width of the scroll bar, in units (pixels at scale 1).
 const SCROLL_BAR: f32 = 5.0;
-/// Minimum width of a box with a label, in units (pixels at scale 1).
+/// Minimum width of a box that gets a label, in units (pixels at scale 1).
 const MIN_LABELLED: f32 = 26.0;
 /// Space left and right of a label, in units (pixels at scale 1).
 pub(super) const PADDING: f32 = 4.0;
 /// Text in the middle of a graph without blocks.
 const EMPTY: &str = "no memory is live here";
 
-/// The inputs of a flame graph's picture.
+/// The inputs of a [`FlameScene`].
 #[derive(Clone, Copy)]
 pub struct FlameContent<'a> {
-    /// The nodes.
+    /// The nodes: frames of call stacks, or groups.
     pub graph: &'a FlameGraph,
-    /// How each node is painted, see [`box_styles`].
+    /// The style of each node, in the order of the graph's nodes; see [`box_styles`].
     pub styles: &'a [BoxStyle],
-    /// Path id of the node that is as wide as the picture; `None` for the root.
+    /// Path id of the zoomed node, which is as wide as the picture; `None` for the root.
     pub zoom: Option<u64>,
 }
 
-/// The node of a box.
+/// The node, or the narrow nodes, that a box of the flame graph shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A node, by its index in the graph.
+    /// One node, by its index in [`FlameGraph::nodes`].
     Node(u32),
-    /// The children of a node that are less than a pixel wide.
+    /// All children of a node that are less than a pixel wide.
     Other {
-        /// Index of the node.
+        /// Index of the parent node.
         parent: u32,
-        /// Number of children.
+        /// Number of these children.
         nodes: u32,
-        /// Their bytes.
+        /// Bytes of these children.
         bytes: u64,
-        /// Number of their blocks.
+        /// Number of blocks of these children.
         blocks: u64,
     },
 }
 
-/// How a box is painted.
+/// The style of a box, which decides its color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxStyle {
     /// The root, and the outer parts of names, such as folders.
     Root,
     /// A group of blocks, or a part of one.
     Group(GroupStyle),
-    /// A frame of the program's own code; the number chooses the hue.
+    /// A frame of the program's own code; the number is the hue of its function, see
+    /// [`function_hue`].
     Own(usize),
-    /// A frame of a library; the number chooses the hue.
+    /// A frame of a library; the number is the hue of its function, see [`function_hue`].
     Library(usize),
     /// Blocks without a call stack.
     NoStack,
-    /// Several narrow boxes.
+    /// Nodes that are less than a pixel wide, in one box.
     Other,
 }
 
-/// A box of the picture.
+/// A box of the flame graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlameBox {
-    /// The node of the box.
+    /// The node that the box shows, or the narrow nodes.
     pub target: Target,
-    /// The pixels that it fills if the graph is not scrolled.
+    /// The pixels of the box if the graph is not scrolled.
     pub area: Rect,
-    /// How it is painted.
+    /// The style of the box.
     pub style: BoxStyle,
-    /// Whether it is a caller of the node that is as wide as the picture.
+    /// Whether the box is above the zoomed node: one of its callers.
     pub is_caller: bool,
-    /// The text that fits into it.
+    /// The label, shortened to fit into the box; empty if the box is too narrow or out of view.
     pub(super) label: String,
 }
 
 /// A flame graph ready to draw.
 #[derive(Clone, Debug, Default)]
 pub struct FlameScene {
-    /// Boxes, the upper row first.
+    /// All boxes; a box comes after the boxes above it.
     pub(super) boxes: Vec<FlameBox>,
     /// The part of the picture that shows the graph.
     pub view: Rect,
     /// Number of pixels by which the graph is scrolled down.
     pub scroll: i32,
-    /// Greatest value of `scroll`.
+    /// Maximum value of `scroll`.
     pub max_scroll: i32,
     /// Track and thumb of the scroll bar; `None` if all rows are in view.
     pub(super) scroll_bar: Option<(Rect, Rect)>,
-    /// The text in the middle of an empty graph.
+    /// The text in the middle of an empty graph; `None` if the graph has blocks.
     pub(super) notice: Option<&'static str>,
-    /// Bytes of the root.
+    /// Bytes of the root node, which are all bytes of the graph.
     total_bytes: u64,
     pub(super) scale: f32,
 }
 
-/// Returns the number that chooses the hue of a function; it does not depend on the recording.
+/// Returns the hue of a function, from 0 to [`GROUP_COLORS`] − 1: a hash of its name. A function
+/// has one hue in all recordings.
 #[must_use]
 pub fn function_hue(function: &str) -> usize {
     // FNV-1a, 32 bits.
@@ -113,9 +115,8 @@ pub fn function_hue(function: &str) -> usize {
     (hash ^ (hash >> 16)) as usize % GROUP_COLORS
 }
 
-/// Returns the styles of the nodes of a graph. `style_of` returns the style of a node that is a
-/// group of the graph's grouping, or `None` for other nodes, which look like the group that
-/// contains them.
+/// Returns the styles of a graph's nodes, in their order. For nodes of the kinds `Group` and
+/// `Part`, `style_of` returns the style; `None` means the style of the parent node.
 #[must_use]
 pub fn box_styles(
     graph: &FlameGraph,
@@ -144,16 +145,20 @@ pub fn box_styles(
     styles
 }
 
-/// Places the boxes of a graph.
+/// Computes the boxes of a graph's nodes.
 struct Placer<'a> {
     content: FlameContent<'a>,
+    /// Height of a row of boxes in pixels.
     row_height: i32,
+    /// The part of the picture that shows the graph.
     view: Rect,
+    /// The boxes added so far.
     boxes: Vec<FlameBox>,
 }
 
 impl Placer<'_> {
-    /// Adds a box from pixel column `columns.0` to `columns.1` in a row.
+    /// Adds a box from pixel column `columns.0` up to, but not including, `columns.1`, in row `row`
+    /// of boxes counted from the top.
     fn add(&mut self, target: Target, columns: (i32, i32), row: u32, is_caller: bool) {
         let y0 = self.view.y0 + self.row_height * row as i32;
         let area = Rect::new(columns.0, y0, columns.1, y0 + self.row_height);
@@ -164,7 +169,8 @@ impl Placer<'_> {
         self.boxes.push(FlameBox { target, area, style, is_caller, label: String::new() });
     }
 
-    /// Adds the boxes of a node's descendants; the node's own is from `columns.0` to `columns.1`.
+    /// Adds the boxes of a node's descendants, below the node's own box from pixel column
+    /// `columns.0` to `columns.1`. The widths of children are proportional to their bytes.
     fn add_descendants(&mut self, node: u32, columns: (i32, i32)) {
         let graph = self.content.graph;
         let mut pending = vec![(node, columns)];
@@ -184,7 +190,7 @@ impl Placer<'_> {
                     before = end;
                     continue;
                 }
-                // All further children are narrower still.
+                // Children are in descending order, so all further ones are narrow as well.
                 let (mut nodes, mut bytes, mut blocks) = (1, of_child.bytes, of_child.blocks);
                 for narrow in children.by_ref().map(|narrow| &graph.nodes[narrow]) {
                     nodes += 1;
@@ -192,8 +198,8 @@ impl Placer<'_> {
                     blocks = blocks.saturating_add(narrow.blocks);
                 }
                 let (start, end) = (column(before), column(before.saturating_add(bytes)));
-                // At least a pixel: that of the stacks that end here, or that of the sibling
-                // before.
+                // The box of narrow children needs a pixel: one of the node's own bytes right of
+                // the children, or the last one of the sibling before.
                 let columns = match () {
                     () if end > start => (start, end),
                     () if end < x1 => (start, end + 1),
@@ -205,7 +211,8 @@ impl Placer<'_> {
         }
     }
 
-    /// Makes the last box a pixel narrower if it ends at column `end` and keeps a pixel.
+    /// Makes the last box a pixel narrower if it ends at pixel column `end` and is at least two
+    /// pixels wide. Returns true if it did.
     fn shorten_last(&mut self, end: i32) -> bool {
         match self.boxes.last_mut().filter(|last| last.area.x1 == end && last.area.width() >= 2) {
             Some(last) => {
@@ -218,8 +225,8 @@ impl Placer<'_> {
 }
 
 impl FlameScene {
-    /// Computes the picture of `size` pixels with `scale` pixels per unit, scrolled down by
-    /// `scroll` pixels, at most to its end.
+    /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit, scrolled
+    /// down by `scroll` pixels, which is clamped to the height of the graph.
     #[must_use]
     pub fn new(content: FlameContent, size: (u32, u32), scale: f32, scroll: i32, typesetter: &Typesetter) -> Self {
         let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
@@ -251,7 +258,7 @@ impl FlameScene {
         scene
     }
 
-    /// Sets the texts of the boxes in view that have room for one.
+    /// Sets the labels of the boxes that are in view and wide enough.
     fn add_labels(&mut self, graph: &FlameGraph, typesetter: &Typesetter) {
         let (scale, visible) = (self.scale, self.view.y0 + self.scroll..self.view.y1 + self.scroll);
         for one in &mut self.boxes {
@@ -275,7 +282,8 @@ impl FlameScene {
         }
     }
 
-    /// Returns track and thumb of the scroll bar; `None` if all rows are in view.
+    /// Returns the rectangles of the scroll bar's track and thumb; `None` if all rows are in view.
+    /// `width` is the picture's width in pixels.
     fn scroll_bar(&self, width: i32) -> Option<(Rect, Rect)> {
         if self.max_scroll == 0 {
             return None;
@@ -289,7 +297,7 @@ impl FlameScene {
         Some((track, Rect { y0, y1, ..track }))
     }
 
-    /// Returns the pixels of a box in the picture, as far as they are in view.
+    /// Returns the pixels of a box in the scrolled picture that are in view.
     #[must_use]
     pub fn visible_area(&self, one: &FlameBox) -> Rect {
         Rect { y0: one.area.y0 - self.scroll, y1: one.area.y1 - self.scroll, ..one.area }.intersect(self.view)
@@ -307,16 +315,8 @@ impl FlameScene {
         self.boxes.iter().find(|one| self.visible_area(one).contains(x, y))
     }
 
-    /// Returns the box of a node, by its path id; `None` if it has none.
-    #[must_use]
-    pub fn box_of(&self, graph: &FlameGraph, path_id: u64) -> Option<&FlameBox> {
-        self.boxes.iter().find(|one| match one.target {
-            Target::Node(node) => graph.nodes.get(node as usize).is_some_and(|node| node.path_id == path_id),
-            Target::Other { .. } => false,
-        })
-    }
-
-    /// Returns lines of text about a box: its label, bytes, share and blocks.
+    /// Returns lines of text about a box with this target: its label, its bytes with their share of
+    /// the graph's bytes, and its number of blocks.
     #[must_use]
     pub fn lines(&self, graph: &FlameGraph, target: Target) -> Vec<String> {
         let amount = |bytes: u64, blocks: u64| {
@@ -339,8 +339,8 @@ impl FlameScene {
         }
     }
 
-    /// Returns the command that a click on a box runs: it makes the box's node as wide as the
-    /// picture, or the parent of narrow boxes.
+    /// Returns the command that a click on a box with this target runs. It makes the node as wide
+    /// as the picture; for a box of narrow nodes, their parent.
     #[must_use]
     pub fn command(&self, graph: &FlameGraph, target: Target) -> String {
         let (Target::Node(node) | Target::Other { parent: node, .. }) = target;
@@ -351,13 +351,14 @@ impl FlameScene {
     }
 }
 
-/// Returns the index of the node with a path id; 0, the root's, if no node has it.
+/// Returns the index of the node with the path id `path_id`; 0, the root's index, if no node has
+/// it or it is `None`.
 pub(crate) fn zoomed_node(graph: &FlameGraph, path_id: Option<u64>) -> u32 {
     let found = path_id.and_then(|path_id| graph.nodes.iter().position(|node| node.path_id == path_id));
     found.unwrap_or(0) as u32
 }
 
-/// Returns the callers of a node, the root first.
+/// Returns the indexes of the ancestors of the node with index `node`, the root first.
 fn callers(graph: &FlameGraph, node: u32) -> Vec<u32> {
     let mut callers = Vec::new();
     let mut next = node;

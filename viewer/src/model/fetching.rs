@@ -1,8 +1,9 @@
-//! Loading the parts of a file that are needed: which bytes, and when a moment can be shown.
+//! Loads parts of a large file on demand: decides which bytes to load, and when a moment can be
+//! shown.
 //!
-//! A recording opened by its index has counters over time, but no events. The moment on the screen
-//! stays until everything for the next one has been loaded; of several requested moments only the
-//! last is shown.
+//! A recording opened by its index has counters over time, but no events. When the user goes to
+//! another moment, the page shows the old one until everything for the new one has been loaded. If
+//! the user goes to several moments meanwhile, the page shows only the last.
 
 use std::ops::Range;
 
@@ -11,38 +12,29 @@ use vramscope_trace::sort::sort_by_key;
 
 use super::state::{Model, Origin, PendingMoment};
 
-/// Largest distance in bytes between two needed chunks that one request fetches together with
-/// everything between them.
+/// Maximum distance in bytes between two needed chunks that share one request; the bytes between
+/// them are loaded too.
 const MAX_GAP: u64 = 64 << 10;
-/// Largest request for more than one chunk, in bytes; a single larger chunk is one request.
+/// Maximum size in bytes of a request for more than one chunk; a larger chunk is a request alone.
 const MAX_FETCH: u64 = 4 << 20;
-/// Maximum bytes of a recording that are loaded before a view needs them, once the recording has
-/// been read for a view.
+/// Maximum number of missing bytes up to which [`Model::fetches_for_rest`] loads the rest of a
+/// recording in advance.
 const MAX_REST: u64 = 32 << 20;
-/// How many events the page loads ahead of use: the first number before the current moment, the
-/// second after it. Full states are about this far apart, and playback passes this many events in a
-/// second.
+/// Numbers of events that the page loads in advance, before and after the moment on the screen.
+/// Full states are about this far apart, and playback passes this many events in a second.
 const PREFETCHED_EVENTS: [u64; 2] = [16 << 10, 32 << 10];
 
-/// A byte range of the recording's file to load with one request, and the needed chunks in it.
+/// A request for a byte range of the recording's file, and the needed chunks in this range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// The bytes to load.
+    /// The byte range of the file to load.
     pub range: Range<u64>,
-    /// The needed chunks in this range.
+    /// Byte ranges of the needed chunks in the file, ascending.
     chunks: Vec<Range<u64>>,
 }
 
-impl Fetch {
-    /// Returns the requests that load chunks, given by their byte ranges in the recording's file.
-    #[must_use]
-    pub fn for_chunks(chunks: Vec<Range<u64>>) -> Vec<Self> {
-        combine(chunks)
-    }
-}
-
-/// Combines byte ranges of chunks into requests: ranges at most [`MAX_GAP`] apart share one, up to
-/// [`MAX_FETCH`] bytes.
+/// Combines chunks, given by their byte ranges in the file, into requests. Chunks at most
+/// [`MAX_GAP`] apart share a request, up to [`MAX_FETCH`] bytes.
 fn combine(mut chunks: Vec<Range<u64>>) -> Vec<Fetch> {
     sort_by_key(&mut chunks, |chunk| chunk.start);
     chunks.dedup();
@@ -69,8 +61,8 @@ impl Model {
         self.pending_moment.is_some()
     }
 
-    /// Returns the event number of the moment that was requested by event number and is being
-    /// loaded; else that of the current moment.
+    /// Returns the event number of the moment that the page is going to: the moment being loaded if
+    /// it was requested by event number, else the moment on the screen.
     pub(super) fn target_event(&self) -> u64 {
         match self.pending_moment {
             Some(PendingMoment::Event(event)) => event,
@@ -87,8 +79,8 @@ impl Model {
         }
     }
 
-    /// Requests the bytes of a moment if they are not loaded. Returns true if the moment has to
-    /// wait for them.
+    /// Makes `moment` the moment to load if its bytes are missing, and returns true. If they are
+    /// loaded, returns false, and no moment waits any more.
     pub(super) fn load_moment(&mut self, moment: PendingMoment) -> bool {
         let is_missing = !self.recording.missing(self.event_of(moment)).is_empty();
         self.pending_moment = is_missing.then_some(moment);
@@ -101,9 +93,10 @@ impl Model {
     /// Returns the byte ranges of the recording's file to load next; the caller passes their bytes
     /// to [`supply`](Self::supply).
     ///
-    /// The requested moment comes first; then the event that led to the current moment, the exact
-    /// times of the peaks, the exact timeline, and the surroundings of the moment. The result is
-    /// empty if nothing is missing, or after [`stop_fetching`](Self::stop_fetching).
+    /// A requested moment is first. Then follow the last event before the moment on the screen, the
+    /// memory of all devices if a view needs it, the exact times of the peaks, the exact timeline,
+    /// and the events around the moment. The result is empty if nothing is missing, or after
+    /// [`stop_fetching`](Self::stop_fetching).
     #[must_use]
     pub fn needed_fetches(&mut self) -> Vec<Fetch> {
         if self.fetching_failed || self.origin != Origin::File {
@@ -130,8 +123,8 @@ impl Model {
         combine(missing)
     }
 
-    /// Returns the requests that load chunks, given by their byte ranges in the recording's file;
-    /// none while something else has to be loaded first, and after
+    /// Returns the requests that load `chunks`, given by their byte ranges in the recording's file.
+    /// Returns none while a requested moment is being loaded, which is more urgent, and after
     /// [`stop_fetching`](Self::stop_fetching).
     #[must_use]
     pub fn fetches_for(&self, chunks: Vec<Range<u64>>) -> Vec<Fetch> {
@@ -139,8 +132,8 @@ impl Model {
         if is_idle { combine(chunks) } else { Vec::new() }
     }
 
-    /// Returns the requests that load everything that is not loaded, so that no later moment has to
-    /// wait; none if that is more than 32 MiB.
+    /// Returns the requests that load the rest of the recording, so that later moments are shown at
+    /// once; none if the rest is larger than 32 MiB.
     #[must_use]
     pub fn fetches_for_rest(&mut self) -> Vec<Fetch> {
         if self.is_rest_settled || self.fetching_failed || self.origin != Origin::File {
@@ -159,9 +152,9 @@ impl Model {
     }
 
     /// Returns the byte ranges of the recording's file to load so that every pixel column of the
-    /// shown timeline is exact; empty if all are loaded.
+    /// timeline is exact; empty if all are loaded.
     ///
-    /// Remembers the last timeline for which all were loaded, because finding out decodes chunks.
+    /// Stores the last timeline for which all were loaded, because this check decodes chunks.
     fn missing_for_columns(&mut self) -> Vec<Range<u64>> {
         let view = (self.device, self.range(), self.timeline_width);
         if self.complete_view.as_ref() == Some(&view) {
@@ -174,7 +167,8 @@ impl Model {
         missing
     }
 
-    /// Adds the bytes of a fetch and shows what can be shown with them.
+    /// Adds the loaded bytes of a fetch to the recording, and goes to the requested moment if its
+    /// bytes are now complete.
     ///
     /// # Errors
     /// If the bytes contradict the recording's index.
@@ -198,8 +192,8 @@ impl Model {
         Ok(())
     }
 
-    /// Stops loading after an error. The moment on the screen stays; loading starts again when the
-    /// user looks elsewhere.
+    /// Stops loading after an error, and pauses playback. The moment on the screen stays; loading
+    /// starts again when the user goes to another moment or range.
     pub fn stop_fetching(&mut self) {
         self.pending_moment = None;
         self.fetching_failed = true;
