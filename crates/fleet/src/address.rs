@@ -98,20 +98,13 @@ impl FleetAddress {
         }
         let run = run.trim_end_matches('/');
         if !subjects::is_run_name(run) {
-            return Err(AddressError::new(format_args!(
-                "the path must be the name of a run: 1 to {} letters, digits, - and _",
-                subjects::MAX_RUN_CHARS
-            )));
+            let most = subjects::MAX_RUN_CHARS;
+            let reason = format_args!("the path must be the name of a run: 1 to {most} letters, digits, - and _");
+            return Err(AddressError::new(reason));
         }
         let credentials = user.map_or(Ok(Credentials::Anonymous), parse_user)?;
-        let mut address = Self {
-            is_tls,
-            servers,
-            run: run.to_owned(),
-            credentials,
-            tls: TlsFiles::default(),
-            mode: PushMode::default(),
-        };
+        let (run, tls, mode) = (run.to_owned(), TlsFiles::default(), PushMode::default());
+        let mut address = Self { is_tls, servers, run, credentials, tls, mode };
         address.read_options(query)?;
         Ok(address)
     }
@@ -198,7 +191,7 @@ fn parse_user(user: &str) -> Result<Credentials, AddressError> {
 }
 
 /// Decodes `%XX`; fails if the result is not Unicode text.
-fn decode(text: &str) -> Result<String, AddressError> {
+pub(crate) fn decode(text: &str) -> Result<String, AddressError> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(Into::into).map_err(|_| AddressError::new("it is not Unicode text after percent-decoding"))
 }

@@ -14,9 +14,11 @@ const MESH_VARIABLE: &str = "VRAMSCOPE_MESH";
 const MAX_MESH_BYTES: usize = 256;
 
 /// What a reader needs to know of a process: who it is, and where its newest start is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ProcessRecord {
+    #[serde(flatten)]
     pub(crate) process: Process,
+    #[serde(flatten)]
     pub(crate) details: Details,
 }
 
@@ -53,20 +55,10 @@ impl Details {
     }
 }
 
-/// A [`ProcessRecord`] as JSON: one object with the fields of both parts.
-#[derive(Serialize)]
-struct Encoded<'a> {
-    #[serde(flatten)]
-    process: &'a Process,
-    #[serde(flatten)]
-    details: &'a Details,
-}
-
 impl ProcessRecord {
     /// Returns the record as JSON.
     pub(crate) fn to_json(&self) -> String {
-        let encoded = Encoded { process: &self.process, details: &self.details };
-        serde_json::to_string(&encoded).expect("texts and numbers always serialize")
+        serde_json::to_string(self).expect("texts and numbers always serialize")
     }
 
     /// Returns what the fleet shows of the process.

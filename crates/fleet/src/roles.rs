@@ -59,14 +59,11 @@ impl Role {
                     subscribe: vec![own("control"), replies],
                 }
             }
-            Self::Viewer => Permissions {
-                publish: streams
-                    .iter()
-                    .flat_map(|stream| read_requests(stream))
-                    .chain([subjects::all_controls(run)])
-                    .collect(),
-                subscribe: vec![subjects::all_controls(run), replies],
-            },
+            Self::Viewer => {
+                let read = streams.iter().flat_map(|stream| read_requests(stream));
+                let publish = read.chain([subjects::all_controls(run)]).collect();
+                Permissions { publish, subscribe: vec![subjects::all_controls(run), replies] }
+            }
             Self::Admin => {
                 let mut permissions = Self::Viewer.permissions(run, inbox);
                 permissions.publish.extend(streams.iter().flat_map(|stream| {

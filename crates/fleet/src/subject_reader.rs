@@ -67,16 +67,8 @@ impl SubjectReader {
     /// Creates a reader of the messages in `stream` on subjects that match `filter`, from
     /// `position` on.
     pub(crate) fn new(connection: Connection, stream: String, filter: String, position: DeliverPolicy) -> Self {
-        Self {
-            connection,
-            stream,
-            filter,
-            position,
-            stream_created: None,
-            creating: None,
-            consumer: None,
-            has_logged_failure: false,
-        }
+        let (stream_created, creating, consumer) = (None, None, None);
+        Self { connection, stream, filter, position, stream_created, creating, consumer, has_logged_failure: false }
     }
 
     /// Stops receiving messages until the next call of [`next`](Self::next).

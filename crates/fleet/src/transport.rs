@@ -272,12 +272,16 @@ impl NatsTransport {
             let acknowledgement = self.start_publish(connection, &message);
             self.unacknowledged.push_back(Outgoing { message, acknowledgement });
         }
+        self.receive_all("what is sent again")
+    }
+
+    /// Waits until the broker has all messages. `what` they are is for the error if it takes too
+    /// long.
+    fn receive_all(&mut self, what: &str) -> Result<(), String> {
         let deadline = Instant::now() + RESEND_TIMEOUT;
         while !self.unacknowledged.is_empty() {
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if self.receive_one(remaining)?.is_none() {
-                return Err("the broker does not acknowledge what is sent again".to_owned());
-            }
+            let received = self.receive_one(deadline.saturating_duration_since(Instant::now()))?;
+            received.ok_or_else(|| format!("the broker does not acknowledge {what}"))?;
         }
         Ok(())
     }
@@ -357,11 +361,9 @@ impl Transport for NatsTransport {
     fn receive(&mut self, timeout: Duration) -> Result<Option<u64>, String> {
         let deadline = Instant::now() + timeout;
         loop {
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            match self.receive_one(remaining)? {
+            match self.receive_one(deadline.saturating_duration_since(Instant::now()))? {
                 Some(message) if message.continues => {}
-                Some(message) => return Ok(Some(message.next)),
-                None => return Ok(None),
+                received => return Ok(received.map(|message| message.next)),
             }
         }
     }
@@ -376,12 +378,7 @@ impl Transport for NatsTransport {
             }
         }
         self.publish(ChunkMessage { next: self.sent_next, is_end: true, ..ChunkMessage::default() })?;
-        let deadline = Instant::now() + RESEND_TIMEOUT;
-        while !self.unacknowledged.is_empty() {
-            if self.receive_one(deadline.saturating_duration_since(Instant::now()))?.is_none() {
-                return Err("the broker does not acknowledge the recording's end".to_owned());
-            }
-        }
+        self.receive_all("the recording's end")?;
         self.record.with(|record| record.details.has_ended = true);
         let connection = self.connection()?.clone();
         self.publish_record(&connection)
@@ -406,13 +403,11 @@ impl Transport for NatsTransport {
         // Not at once: several servers can ask for the same one.
         let is_wanted =
             self.start.sent_at.elapsed() >= MIN_START_AGE && self.lease.wants_start.swap(false, Ordering::Relaxed);
-        match is_wanted || self.start.is_due() {
-            // Reset at once: the start itself may take several messages.
-            true => {
-                self.start = StartDistance::new();
-                Demand::Start
-            }
-            false => Demand::Next,
+        if !is_wanted && !self.start.is_due() {
+            return Demand::Next;
         }
+        // Reset at once: the start itself may take several messages.
+        self.start = StartDistance::new();
+        Demand::Start
     }
 }

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use percent_encoding::percent_decode_str;
 use vramscope_collector::AddressError;
+
+use crate::address::decode;
 
 /// The kind of an object store and the bucket or folder in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,13 +81,12 @@ impl ArchiveAddress {
 
 /// Parses the part of a `file://` address after the scheme.
 fn parse_folder(rest: &str) -> Result<ArchiveAddress, AddressError> {
-    let path = percent_decode_str(rest).decode_utf8();
-    let path = path.map_err(|_| AddressError::new("it is not Unicode text after percent-decoding"))?;
+    let path = decode(rest)?;
     let is_safe = path.starts_with('/') && !path.contains('\0') && !path.split('/').any(|part| part == "..");
     if !is_safe || path.trim_matches('/').is_empty() {
         return Err(AddressError::new("expected file:// and the absolute path of a folder, without `..`"));
     }
-    Ok(ArchiveAddress { store: StoreKind::Folder(PathBuf::from(path.into_owned())), prefix: String::new() })
+    Ok(ArchiveAddress { store: StoreKind::Folder(PathBuf::from(path)), prefix: String::new() })
 }
 
 impl fmt::Display for ArchiveAddress {

@@ -14,17 +14,17 @@ const MAX_PROCESSES: usize = 16_384;
 
 /// The descriptions of a run's processes, by identity.
 #[derive(Debug, Default)]
-pub(crate) struct Descriptions(Mutex<State>);
+pub(crate) struct Descriptions(Mutex<DescriptionState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DescriptionState {
     records: BTreeMap<String, ProcessRecord>,
     /// How many processes were added so far.
     added: u64,
 }
 
 impl Descriptions {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DescriptionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

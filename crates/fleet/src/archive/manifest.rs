@@ -133,11 +133,10 @@ impl Manifest {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.version != VERSION {
-            return Err(format!(
-                "it has version {}, this vramscope reads version {VERSION}: use a newer vramscope",
-                self.version
-            ));
+        let version = self.version;
+        if version != VERSION {
+            let other = format!("it has version {version}, this vramscope reads version {VERSION}");
+            return Err(format!("{other}: use a newer vramscope"));
         }
         if !subjects::is_run_name(&self.run) {
             return Err("the name of the run is invalid".to_owned());

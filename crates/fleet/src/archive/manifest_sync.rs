@@ -9,7 +9,7 @@ use object_store::UpdateVersion;
 
 use super::error::ArchiveError;
 use super::layout::{MAX_NUMBER, parse_recording_part, recording_part_name};
-use super::manifest::{MAX_MANIFEST_BYTES, Manifest, ObjectEntry, RecordingPartEntry, TablePartEntry};
+use super::manifest::{MAX_MANIFEST_BYTES, Manifest, RecordingPartEntry};
 use super::recording_parts::RecordingPart;
 use super::store::{ArchiveStore, Created};
 use super::uploads::{Upload, UploadQueue};
@@ -114,7 +114,7 @@ impl ManifestSync {
         for number in first..first.saturating_add(MAX_TAKEN_NAMES).min(MAX_NUMBER) {
             let name = match &upload {
                 Upload::Recording(rank, _) => recording_part_name(rank.rank, &rank.identity, number),
-                Upload::Table { table, .. } => table.part_name(number),
+                Upload::Table(table, ..) => table.part_name(number),
             };
             match self.create(&name, &bytes).await? {
                 Created::NameTaken => {}
@@ -148,7 +148,7 @@ impl ManifestSync {
                     |part: &RecordingPartEntry| parse_recording_part(rank.rank, &rank.identity, &part.object.name);
                 rank.parts.iter().filter_map(number).max()
             }),
-            Upload::Table { table, .. } => {
+            Upload::Table(table, ..) => {
                 let parts = self.manifest.parts(*table);
                 parts.iter().filter_map(|part| table.parse_part(&part.object.name)).max()
             }
@@ -160,7 +160,8 @@ impl ManifestSync {
     fn list(&mut self, upload: Upload, name: String) {
         self.is_changed = true;
         match upload {
-            Upload::Recording(rank, part) => {
+            Upload::Recording(rank, RecordingPart { mut entry, .. }) => {
+                entry.object.name = name;
                 let index = *self.ranks.entry(rank.identity.clone()).or_insert(self.manifest.ranks.len());
                 match self.manifest.ranks.get_mut(index) {
                     // An earlier part may have ended before the process's description arrived.
@@ -170,11 +171,11 @@ impl ManifestSync {
                     Some(_) => {}
                     None => self.manifest.ranks.push(rank),
                 }
-                self.manifest.ranks[index].parts.push(part_entry(name, &part));
+                self.manifest.ranks[index].parts.push(entry);
             }
-            Upload::Table { table, object, rows, times_unix_ms: (start_unix_ms, end_unix_ms) } => {
-                let object = ObjectEntry { name, bytes: object.len, sha256: object.sha256, start_unix_ms, end_unix_ms };
-                self.manifest.parts_mut(table).push(TablePartEntry { object, rows });
+            Upload::Table(table, _, mut entry) => {
+                entry.object.name = name;
+                self.manifest.parts_mut(table).push(entry);
             }
         }
     }
@@ -202,26 +203,6 @@ impl ManifestSync {
         }
         (self.written, self.write_time) = (Instant::now(), start.elapsed());
         Ok(())
-    }
-}
-
-/// Returns the entry of a stored part.
-fn part_entry(name: String, part: &RecordingPart) -> RecordingPartEntry {
-    let (start_ns, end_ns) = part.times_unix_ns;
-    let (bytes, sha256) = (part.object.len, part.object.sha256.clone());
-    RecordingPartEntry {
-        object: ObjectEntry {
-            name,
-            bytes,
-            sha256,
-            start_unix_ms: start_ns / 1_000_000,
-            end_unix_ms: end_ns / 1_000_000,
-        },
-        first_event: part.first_event,
-        end_event: part.end_event,
-        events: part.events,
-        lost_events: part.lost_events,
-        first_state: part.first_state,
     }
 }
 

@@ -1,6 +1,5 @@
 //! Reads the archive of a run.
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,16 +19,11 @@ use crate::runtime::BackgroundRuntime;
 /// An archive and its manifest at the time of opening.
 ///
 /// Its methods wait for the object store and must not be called from an asynchronous task.
+#[derive(Debug)]
 pub struct ArchiveReader {
     runtime: Arc<BackgroundRuntime>,
     store: ArchiveStore,
     manifest: Manifest,
-}
-
-impl fmt::Debug for ArchiveReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArchiveReader").field("store", &self.store).finish_non_exhaustive()
-    }
 }
 
 impl ArchiveReader {
@@ -85,17 +79,12 @@ impl ArchiveReader {
     /// # Errors
     /// If the part cannot be read, or is not what the manifest lists.
     pub fn recording_at(&self, rank: &RankEntry, unix_ms: u64) -> Result<Option<Recording>, ArchiveError> {
-        let Some(entry) = rank.parts.iter().find(|part| part.object.end_unix_ms >= unix_ms) else {
-            return Ok(None);
-        };
+        let Some(entry) = rank.parts.iter().find(|part| part.object.end_unix_ms >= unix_ms) else { return Ok(None) };
         let (source, len) = (Arc::new(self.part(entry)), entry.object.bytes);
         let opened = Recording::open(source, len, |_, _| ());
-        let invalid = |error: String| ArchiveError::Object { name: entry.object.name.clone(), reason: error };
-        match opened {
-            Ok((_, Some(damage))) => Err(invalid(damage.to_string())),
-            Ok((recording, None)) => Ok(Some(recording)),
-            Err(error) => Err(invalid(error.to_string())),
-        }
+        let invalid = |reason: String| ArchiveError::Object { name: entry.object.name.clone(), reason };
+        let (recording, damage) = opened.map_err(|error| invalid(error.to_string()))?;
+        damage.map_or(Ok(Some(recording)), |damage| Err(invalid(damage.to_string())))
     }
 
     /// Returns the roll-ups between two times, in milliseconds since 1970, of one rank or of all,
@@ -150,16 +139,11 @@ pub fn file_name(rank: &RankEntry, part: &RecordingPartEntry) -> String {
 }
 
 /// A part in an archive. Reads ranges of it, and checks the hash if a range is all of it.
+#[derive(Debug)]
 pub struct ArchivedPart {
     runtime: Arc<BackgroundRuntime>,
     store: ArchiveStore,
     entry: ObjectEntry,
-}
-
-impl fmt::Debug for ArchivedPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArchivedPart").field("entry", &self.entry).finish_non_exhaustive()
-    }
 }
 
 impl ArchivedPart {

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use vramscope_trace::{Chunk, ChunkKind, Encoder, Recording, Sink as _};
 
 use super::byte_budget::BudgetShare;
+use super::manifest::RecordingPartEntry;
 use super::spool::{Spool, SpooledObject};
 
 /// Estimated bytes of memory that the hash of a chunk of definitions takes.
@@ -28,17 +29,11 @@ pub(crate) struct PartLimits {
     pub(crate) definition_bytes: usize,
 }
 
-/// A complete part, and what the manifest says of it.
+/// A complete part, and what the manifest says of it. It has no name yet.
 #[derive(Debug)]
 pub(crate) struct RecordingPart {
     pub(crate) object: SpooledObject,
-    pub(crate) first_event: u64,
-    pub(crate) end_event: u64,
-    pub(crate) events: u64,
-    pub(crate) lost_events: u64,
-    pub(crate) first_state: Option<u64>,
-    /// When its content begins and ends, in nanoseconds since 1970.
-    pub(crate) times_unix_ns: (u64, u64),
+    pub(crate) entry: RecordingPartEntry,
 }
 
 /// The part that is being written.
@@ -151,16 +146,17 @@ impl RecordingParts {
                 return None;
             }
         };
-        let time = |time_ns| recording.info().epoch_unix_ns.saturating_add(time_ns);
-        Some(RecordingPart {
-            object,
+        let time_ms = |time_ns| recording.info().epoch_unix_ns.saturating_add(time_ns) / 1_000_000;
+        let start_ns = recording.start_ns();
+        let entry = RecordingPartEntry {
+            object: object.entry((time_ms(start_ns), time_ms(recording.end_ns().max(start_ns)))),
             first_event: recording.first_event(),
             end_event: recording.end_event(),
             events: recording.events(),
             lost_events: recording.lost_events(),
             first_state: open.first_state,
-            times_unix_ns: (time(recording.start_ns()), time(recording.end_ns().max(recording.start_ns()))),
-        })
+        };
+        Some(RecordingPart { object, entry })
     }
 
     fn is_full(&self) -> bool {

@@ -9,6 +9,7 @@ use parquet::data_type::ByteArray;
 use vramscope_insight::fleet::{Arrival, DeviceSummary, ProcessDescription, SequenceWindow, Summary};
 
 use super::layout::Table;
+use super::parquet_table::ColumnKind::{Integer, Text, Time};
 use super::parquet_table::{Cell, ColumnKind};
 
 /// Seconds for which a row waits for further summaries, which may be delayed at the broker.
@@ -25,50 +26,42 @@ const MAX_OPEN_SECONDS: usize = 64;
 const MAX_NAMES: usize = 4096;
 
 /// The columns of the table of roll-ups.
-pub(crate) const ROLLUP_COLUMNS: [(&str, ColumnKind); 31] = {
-    use ColumnKind::{Integer, Text, Time};
-    [
-        ("time", Time),
-        ("rank", Integer),
-        ("host", Text),
-        ("pp", Integer),
-        ("dp", Integer),
-        ("tp", Integer),
-        ("step", Integer),
-        ("mark", Text),
-        ("allocated_min", Integer),
-        ("allocated_max", Integer),
-        ("allocated_last", Integer),
-        ("reserved_min", Integer),
-        ("reserved_max", Integer),
-        ("reserved_last", Integer),
-        ("active_min", Integer),
-        ("active_max", Integer),
-        ("active_last", Integer),
-        ("requested_min", Integer),
-        ("requested_max", Integer),
-        ("requested_last", Integer),
-        ("free", Integer),
-        ("largest_free", Integer),
-        ("segments", Integer),
-        ("blocks", Integer),
-        ("ooms", Integer),
-        ("events", Integer),
-        ("lost_events", Integer),
-        ("summaries", Integer),
-        ("lost_summaries", Integer),
-        ("lag_ms", Integer),
-        ("identity", Text),
-    ]
-};
+pub(crate) const ROLLUP_COLUMNS: [(&str, ColumnKind); 31] = [
+    ("time", Time),
+    ("rank", Integer),
+    ("host", Text),
+    ("pp", Integer),
+    ("dp", Integer),
+    ("tp", Integer),
+    ("step", Integer),
+    ("mark", Text),
+    ("allocated_min", Integer),
+    ("allocated_max", Integer),
+    ("allocated_last", Integer),
+    ("reserved_min", Integer),
+    ("reserved_max", Integer),
+    ("reserved_last", Integer),
+    ("active_min", Integer),
+    ("active_max", Integer),
+    ("active_last", Integer),
+    ("requested_min", Integer),
+    ("requested_max", Integer),
+    ("requested_last", Integer),
+    ("free", Integer),
+    ("largest_free", Integer),
+    ("segments", Integer),
+    ("blocks", Integer),
+    ("ooms", Integer),
+    ("events", Integer),
+    ("lost_events", Integer),
+    ("summaries", Integer),
+    ("lost_summaries", Integer),
+    ("lag_ms", Integer),
+    ("identity", Text),
+];
 
 /// The columns of the table of sites.
-const SITE_COLUMNS: [(&str, ColumnKind); 4] = [
-    ("time", ColumnKind::Time),
-    ("rank", ColumnKind::Integer),
-    ("site", ColumnKind::Text),
-    ("bytes", ColumnKind::Integer),
-];
+const SITE_COLUMNS: [(&str, ColumnKind); 4] = [("time", Time), ("rank", Integer), ("site", Text), ("bytes", Integer)];
 
 impl Table {
     /// Returns the names and kinds of the table's columns.

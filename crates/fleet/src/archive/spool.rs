@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Read as _, Seek as _, Write};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
+use super::manifest::ObjectEntry;
 use super::store::hex;
 
 /// A temporary file with the bytes of an object, and their hash. The file has no name and ends with
@@ -59,6 +60,13 @@ impl Write for Spool {
 }
 
 impl SpooledObject {
+    /// Returns what the manifest says of an object without a name whose content has these times, in
+    /// milliseconds since 1970.
+    pub(crate) fn entry(&self, (start_unix_ms, end_unix_ms): (u64, u64)) -> ObjectEntry {
+        let (bytes, sha256) = (self.len, self.sha256.clone());
+        ObjectEntry { name: String::new(), bytes, sha256, start_unix_ms, end_unix_ms }
+    }
+
     /// Reads all bytes.
     pub(crate) fn read(&mut self) -> io::Result<Bytes> {
         let mut bytes = Vec::with_capacity(usize::try_from(self.len).unwrap_or(0));

@@ -223,10 +223,8 @@ async fn collect(name: &str, stored: GetResult, limit: u64) -> Result<Bytes, Arc
     let mut bytes = Vec::new();
     while let Some(piece) = stream.try_next().await.map_err(|source| failed(name, source))? {
         if bytes.len() as u64 + piece.len() as u64 > limit {
-            return Err(ArchiveError::Object {
-                name: name.to_owned(),
-                reason: format!("it has more than {limit} bytes"),
-            });
+            let reason = format!("it has more than {limit} bytes");
+            return Err(ArchiveError::Object { name: name.to_owned(), reason });
         }
         bytes.extend_from_slice(&piece);
     }
@@ -234,11 +232,8 @@ async fn collect(name: &str, stored: GetResult, limit: u64) -> Result<Bytes, Arc
 }
 
 fn check_size(entry: &ObjectEntry, bytes: u64) -> Result<(), ArchiveError> {
-    if bytes == entry.bytes {
-        Ok(())
-    } else {
-        Err(different(entry, format!("it has {bytes} bytes, not {}", entry.bytes)))
-    }
+    let wrong = || different(entry, format!("it has {bytes} bytes, not {}", entry.bytes));
+    if bytes == entry.bytes { Ok(()) } else { Err(wrong()) }
 }
 
 fn different(entry: &ObjectEntry, reason: String) -> ArchiveError {

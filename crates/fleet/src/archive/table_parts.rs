@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use parquet::errors::ParquetError;
 
 use super::layout::Table;
+use super::manifest::TablePartEntry;
 use super::parquet_table::{Cell, ParquetTable};
 use super::rollups::SecondRows;
 use super::spool::Spool;
@@ -90,7 +91,10 @@ impl TableParts {
         let rows = file.rows();
         let object = file.finish().and_then(|spool| spool.finish().map_err(ParquetError::from));
         match object {
-            Ok(object) => Some(Upload::Table { table: self.table, object, rows, times_unix_ms }),
+            Ok(object) => {
+                let entry = TablePartEntry { object: object.entry(times_unix_ms), rows };
+                Some(Upload::Table(self.table, object, entry))
+            }
             Err(error) => {
                 tracing::warn!("lost a part of the archive: cannot write a temporary file: {error}");
                 self.lost_parts += 1;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::layout::Table;
-use super::manifest::RankEntry;
+use super::manifest::{RankEntry, TablePartEntry};
 use super::recording_parts::RecordingPart;
 use super::spool::SpooledObject;
 
@@ -15,9 +15,8 @@ use super::spool::SpooledObject;
 pub(crate) enum Upload {
     /// A part of a process's recording; the process has no parts here.
     Recording(RankEntry, RecordingPart),
-    /// A part of a table: its number of rows, and its first and last second in milliseconds since
-    /// 1970.
-    Table { table: Table, object: SpooledObject, rows: u64, times_unix_ms: (u64, u64) },
+    /// A part of a table.
+    Table(Table, SpooledObject, TablePartEntry),
 }
 
 impl Upload {
@@ -25,14 +24,14 @@ impl Upload {
     pub(crate) fn object(&mut self) -> &mut SpooledObject {
         match self {
             Self::Recording(_, part) => &mut part.object,
-            Self::Table { object, .. } => object,
+            Self::Table(_, object, _) => object,
         }
     }
 
     fn len(&self) -> u64 {
         match self {
             Self::Recording(_, part) => part.object.len,
-            Self::Table { object, .. } => object.len,
+            Self::Table(_, object, _) => object.len,
         }
     }
 }

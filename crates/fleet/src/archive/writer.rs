@@ -1,7 +1,6 @@
 //! Writes the archive of a run: recordings of processes and roll-ups of their summaries.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,7 +17,7 @@ use super::layout::{Table, is_identity};
 use super::manifest::{Manifest, RankEntry};
 use super::manifest_sync::ManifestSync;
 use super::recording_parts::{PartLimits, RecordingPart, RecordingParts};
-use super::rollups::{RollupBuilder, SecondRows};
+use super::rollups::RollupBuilder;
 use super::store::ArchiveStore;
 use super::table_parts::TableParts;
 use super::uploads::{Upload, UploadQueue};
@@ -131,7 +130,7 @@ impl Shared {
     /// Adds complete parts of a recording to the queue.
     fn add_recording_parts(&self, state: &mut ProcessState, complete: impl IntoIterator<Item = RecordingPart>) {
         for part in complete {
-            let end = part.end_event;
+            let end = part.entry.end_event;
             if self.queue.add(Upload::Recording(state.entry.clone(), part)) {
                 lock(&self.archived).insert(state.entry.identity.clone(), end);
             }
@@ -178,6 +177,7 @@ impl Shared {
 }
 
 /// The threads of an archive; `None` once it is finished.
+#[derive(Debug)]
 struct Running {
     summaries: SyncSender<StoredSummary>,
     rollups: JoinHandle<u64>,
@@ -189,17 +189,11 @@ struct Running {
 /// Objects are written to temporary files first. A store that is slow or cannot be reached never
 /// delays the caller: requests are repeated, and what does not fit meanwhile is dropped and
 /// counted.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ArchiveWriter {
     shared: Arc<Shared>,
     runtime: Arc<BackgroundRuntime>,
     running: Arc<Mutex<Option<Running>>>,
-}
-
-impl fmt::Debug for ArchiveWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArchiveWriter").field("shared", &self.shared).finish_non_exhaustive()
-    }
 }
 
 impl ArchiveWriter {
@@ -412,36 +406,26 @@ fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut build
             Err(RecvTimeoutError::Timeout) => (Vec::new(), false),
             Err(RecvTimeoutError::Disconnected) => (builder.finish(), true),
         };
-        add_seconds(shared, &mut tables, &complete);
+        complete.iter().for_each(|second| add_parts(shared, &mut tables, |table| table.push(second)));
         if has_ended {
-            for table in &mut tables {
-                add_part(shared, table, TableParts::finish);
-            }
+            add_parts(shared, &mut tables, TableParts::finish);
             return builder.ignored;
         }
         if checked.elapsed() >= CHECK_INTERVAL {
             checked = Instant::now();
             shared.end_parts(false);
             shared.limit_memory();
-            for table in &mut tables {
-                add_part(shared, table, TableParts::take_complete);
-            }
-        }
-    }
-}
-
-fn add_seconds(shared: &Shared, tables: &mut [TableParts], seconds: &[SecondRows]) {
-    for second in seconds {
-        for table in &mut *tables {
-            add_part(shared, table, |table| table.push(second));
+            add_parts(shared, &mut tables, TableParts::take_complete);
         }
     }
 }
 
 /// Adds the part that `end` returns to the queue.
-fn add_part(shared: &Shared, table: &mut TableParts, end: impl FnOnce(&mut TableParts) -> Option<Upload>) {
-    if let Some(upload) = end(table) {
-        shared.queue.add(upload);
+fn add_parts(shared: &Shared, tables: &mut [TableParts], end: impl Fn(&mut TableParts) -> Option<Upload>) {
+    for table in tables {
+        if let Some(upload) = end(table) {
+            shared.queue.add(upload);
+        }
+        shared.queue.count_lost(table.take_lost_parts());
     }
-    shared.queue.count_lost(table.take_lost_parts());
 }
