@@ -16,28 +16,18 @@
 //! - `checked_source` turns panics of the parquet crate into errors, and names the object in each.
 //!
 //! Everything needs the feature `datafusion`, because DataFusion takes minutes to compile.
+#![cfg(feature = "datafusion")]
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "datafusion")]
 mod archived_table;
-#[cfg(feature = "datafusion")]
 mod checked_source;
-#[cfg(feature = "datafusion")]
 mod error;
-#[cfg(feature = "datafusion")]
 mod object_reader;
-#[cfg(feature = "datafusion")]
 mod output;
-#[cfg(feature = "datafusion")]
 mod ranks;
-#[cfg(feature = "datafusion")]
 mod session;
-#[cfg(feature = "datafusion")]
 mod untrusted;
 
-#[cfg(feature = "datafusion")]
 pub use error::SqlError;
-#[cfg(feature = "datafusion")]
 pub use output::OutputFormat;
-#[cfg(feature = "datafusion")]
 pub use session::{MAX_STATEMENT_BYTES, QuerySession, QuerySummary};
