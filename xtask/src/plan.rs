@@ -77,11 +77,11 @@ struct Step<'a> {
     time: Duration,
     /// The messages of the panics in its output, if it failed.
     panics: Vec<String>,
-    state: State<'a>,
+    state: StepState<'a>,
 }
 
 /// How far a step is.
-enum State<'a> {
+enum StepState<'a> {
     Waiting(Work<'a>),
     Running,
     Done(Outcome),
@@ -129,13 +129,13 @@ impl<'a> Plan<'a> {
         needs: &[StepId],
         work: impl FnOnce() -> Result<()> + Send + 'a,
     ) -> StepId {
-        let state = State::Waiting(Box::new(work));
+        let state = StepState::Waiting(Box::new(work));
         self.add(Step { name, needs: needs.to_vec(), kind, time: Duration::ZERO, panics: Vec::new(), state })
     }
 
     /// Lists a step as skipped in the summary; it counts neither as passed nor as failed.
     pub(crate) fn skip(&mut self, name: &'static str, reason: &'static str) -> StepId {
-        let state = State::Done(Outcome::Skipped(reason));
+        let state = StepState::Done(Outcome::Skipped(reason));
         let (needs, panics) = (Vec::new(), Vec::new());
         self.add(Step { name, needs, kind: Kind::Test, time: Duration::ZERO, panics, state })
     }
@@ -169,13 +169,14 @@ impl<'a> Plan<'a> {
     /// step that can start now.
     fn next(&mut self) -> Option<usize> {
         for index in 0..self.steps.len() {
-            if !matches!(self.steps[index].state, State::Waiting(_)) {
+            if !matches!(self.steps[index].state, StepState::Waiting(_)) {
                 continue;
             }
             let unmet = self.steps[index].needs.iter().map(|need| &self.steps[need.0]);
-            let unmet = unmet.filter(|step| matches!(&step.state, State::Done(outcome) if *outcome != Outcome::Passed));
+            let unmet =
+                unmet.filter(|step| matches!(&step.state, StepState::Done(outcome) if *outcome != Outcome::Passed));
             if let Some(reason) = unmet.map(|step| format!("needs \"{}\"", step.name)).next() {
-                self.steps[index].state = State::Done(Outcome::NotRun(reason));
+                self.steps[index].state = StepState::Done(Outcome::NotRun(reason));
             }
         }
         (0..self.steps.len()).find(|index| self.can_start(&self.steps[*index]))
@@ -183,15 +184,15 @@ impl<'a> Plan<'a> {
 
     /// Returns true if the step waits for nothing.
     fn can_start(&self, step: &Step<'_>) -> bool {
-        let is_passed = |need: &StepId| matches!(self.steps[need.0].state, State::Done(Outcome::Passed));
-        let is_ready = matches!(step.state, State::Waiting(_)) && step.needs.iter().all(is_passed);
-        let mut running = self.steps.iter().filter(|step| matches!(step.state, State::Running));
+        let is_passed = |need: &StepId| matches!(self.steps[need.0].state, StepState::Done(Outcome::Passed));
+        let is_ready = matches!(step.state, StepState::Waiting(_)) && step.needs.iter().all(is_passed);
+        let mut running = self.steps.iter().filter(|step| matches!(step.state, StepState::Running));
         is_ready && running.all(|other| step.kind.runs_beside(other.kind))
     }
 
     /// Returns true if no step waits or runs.
     fn is_done(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step.state, State::Done(_)))
+        self.steps.iter().all(|step| matches!(step.state, StepState::Done(_)))
     }
 
     /// Prints the result of every step, then the panics of failed steps and the longest steps:
@@ -206,7 +207,7 @@ impl<'a> Plan<'a> {
             eprintln!("\n== panics of \"{}\"\n{}", step.name, step.panics.join("\n"));
         }
         let count = |is: fn(&Outcome) -> bool| {
-            self.steps.iter().filter(|step| matches!(&step.state, State::Done(outcome) if is(outcome))).count()
+            self.steps.iter().filter(|step| matches!(&step.state, StepState::Done(outcome) if is(outcome))).count()
         };
         let passed = count(|outcome| *outcome == Outcome::Passed);
         let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
@@ -238,7 +239,7 @@ fn work(plan: &Mutex<Plan<'_>>, changed: &Condvar, logs: &Path) {
             continue;
         };
         let step = &mut guard.steps[index];
-        let State::Waiting(work) = std::mem::replace(&mut step.state, State::Running) else { continue };
+        let StepState::Waiting(work) = std::mem::replace(&mut step.state, StepState::Running) else { continue };
         let (name, kind) = (step.name, step.kind);
         let log = logs.join(format!("{index:02}.log"));
         eprintln!("-- {name}: started, output in {}", log.display());
@@ -254,7 +255,7 @@ fn work(plan: &Mutex<Plan<'_>>, changed: &Condvar, logs: &Path) {
         if result.is_err() {
             step.panics = panics(&output);
         }
-        step.state = State::Done(result.map_or_else(Outcome::Failed, |()| Outcome::Passed));
+        step.state = StepState::Done(result.map_or_else(Outcome::Failed, |()| Outcome::Passed));
         eprintln!("\n== {name}\n{output}{}", line(step));
         changed.notify_all();
     }
@@ -292,11 +293,11 @@ fn run_logged(path: &Path, kind: Kind, work: Work<'_>) -> Result<()> {
 /// Returns a step's line in the summary: result, name, seconds and reason.
 fn line(step: &Step<'_>) -> String {
     let (word, detail) = match &step.state {
-        State::Done(Outcome::Passed) => ("passed", ""),
-        State::Done(Outcome::Failed(message)) => ("FAILED", message.as_str()),
-        State::Done(Outcome::NotRun(reason)) => ("NOT RUN", reason.as_str()),
-        State::Done(Outcome::Skipped(reason)) => ("SKIPPED", *reason),
-        State::Waiting(_) | State::Running => ("running", ""),
+        StepState::Done(Outcome::Passed) => ("passed", ""),
+        StepState::Done(Outcome::Failed(message)) => ("FAILED", message.as_str()),
+        StepState::Done(Outcome::NotRun(reason)) => ("NOT RUN", reason.as_str()),
+        StepState::Done(Outcome::Skipped(reason)) => ("SKIPPED", *reason),
+        StepState::Waiting(_) | StepState::Running => ("running", ""),
     };
     format!("{word:7}  {:40} {:7.1} s  {detail}", step.name, step.time.as_secs_f64()).trim_end().to_owned()
 }
@@ -326,8 +327,8 @@ mod tests {
         let logs = tempfile::tempdir().expect("a temporary folder");
         let plan = plan.run_steps(logs.path()).expect("logs can be written");
         let outcome = |step: &Step<'_>| match &step.state {
-            State::Done(outcome) => outcome.clone(),
-            State::Waiting(_) | State::Running => panic!("{} is not done", step.name),
+            StepState::Done(outcome) => outcome.clone(),
+            StepState::Waiting(_) | StepState::Running => panic!("{} is not done", step.name),
         };
         let outcomes: Vec<_> = plan.steps.iter().map(outcome).collect();
         let not_run = |needed: &str| Outcome::NotRun(format!("needs \"{needed}\""));
