@@ -40,7 +40,8 @@ struct SmallestReport {
     card: Option<&'static str>,
 }
 
-/// Makes all runs that the advice for a device needs. `settings` are the recorded ones.
+/// Makes all runs that the advice for a device needs, and returns the advice. `settings` are the
+/// recorded ones.
 pub(crate) fn advice(
     device: &DeviceWorkload,
     settings: &Settings,
