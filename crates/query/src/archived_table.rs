@@ -21,10 +21,10 @@ use crate::checked_source::CheckedSource;
 use crate::error::ObjectError;
 use crate::object_reader::{ObjectReaders, ReadCounters, SharedReaders};
 
-/// Address of the object store that DataFusion is given. It has no objects: [`ObjectReaders`] read
-/// them all.
+/// Address of the object store that DataFusion is given. That store is empty: [`ObjectReaders`]
+/// read the archive's objects.
 pub(crate) const STORE_URL: &str = "archive://run";
-/// The column whose times the manifest lists for each part.
+/// Name of the column whose range of times the manifest lists for each part.
 const TIME: &str = "time";
 
 /// Returns the type of a time: milliseconds since 1970, UTC.

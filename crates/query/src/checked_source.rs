@@ -27,7 +27,8 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use crate::error::{ObjectError, name_object};
 
-/// A source of Parquet files that calls another one.
+/// A source of Parquet files that calls the wrapped one, names the object in its errors, and turns
+/// its panics into errors.
 pub(crate) struct CheckedSource(Arc<dyn FileSource>);
 
 impl CheckedSource {

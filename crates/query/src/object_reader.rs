@@ -32,7 +32,7 @@ const MAGIC: &[u8] = b"PAR1";
 const TAIL_BYTES: u64 = 8;
 /// Number of bytes that are read first, at the end of a file: most footers fit.
 const FIRST_READ_BYTES: u64 = 64 << 10;
-/// Ranges with at most this many bytes between them are read by one request.
+/// Maximum number of bytes between two ranges that are read by one request.
 const MAX_GAP_BYTES: u64 = 256 << 10;
 /// Maximum number of concurrent requests of one reader.
 const MAX_REQUESTS: usize = 8;
@@ -117,6 +117,7 @@ struct ObjectReader {
     part: ArchivedPart,
 }
 
+/// The result of a method that the parquet crate calls.
 type ParquetResult<T> = std::result::Result<T, ParquetError>;
 
 impl ObjectReader {
@@ -125,7 +126,7 @@ impl ObjectReader {
         &self.entry.object.name
     }
 
-    /// Returns the error that the object is refused for a reason.
+    /// Returns the error that the object cannot be used for `reason`.
     fn refuse(&self, reason: impl fmt::Display) -> ParquetError {
         ObjectError::new(self.name(), reason).into()
     }
@@ -158,7 +159,7 @@ impl ObjectReader {
         Ok(found)
     }
 
-    /// Returns the footer, read once.
+    /// Returns the footer, which is read once for each object.
     async fn footer(&self) -> ParquetResult<Arc<ParquetMetaData>> {
         let footers = &self.readers.footers;
         if let Some(footer) = footers.lock().unwrap_or_else(PoisonError::into_inner).get(self.name()) {

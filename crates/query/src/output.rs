@@ -125,7 +125,8 @@ impl<'a> RowWriter<'a> {
         table.lines().try_for_each(|line| writeln!(self.out, "{}", line.trim_end()))
     }
 
-    /// Writes the end. `has_more` says whether rows beyond the limit were left out.
+    /// Writes what the format needs after the last row. `has_more` says whether rows beyond the
+    /// limit were left out.
     pub(crate) fn finish(mut self, has_more: bool) -> io::Result<()> {
         match self.format {
             OutputFormat::Table if !self.block.is_empty() || self.rows == 0 => self.write_block(),
@@ -135,6 +136,7 @@ impl<'a> RowWriter<'a> {
     }
 }
 
+/// Returns the error of a value that cannot be written as text.
 fn unprintable(error: ArrowError) -> io::Error {
     io::Error::other(error)
 }

@@ -22,19 +22,29 @@ type Integer = Option<i64>;
 
 /// Thrift's types in the compact protocol.
 mod kind {
+    /// Type code: a truth value that is true.
     pub(super) const TRUE: u8 = 1;
+    /// Type code: a truth value that is false.
     pub(super) const FALSE: u8 = 2;
+    /// Type code: an integer of 8 bits.
     pub(super) const BYTE: u8 = 3;
+    /// Type code: an integer of 16 bits, the first type of variable length.
     pub(super) const I16: u8 = 4;
+    /// Type code: an integer of 64 bits, the last type of variable length.
     pub(super) const I64: u8 = 6;
+    /// Type code: a floating-point number of 8 bytes.
     pub(super) const DOUBLE: u8 = 7;
+    /// Type code: bytes or a text, after their length.
     pub(super) const BINARY: u8 = 8;
+    /// Type code: a list of elements of one type.
     pub(super) const LIST: u8 = 9;
+    /// Type code: a set, encoded as a list.
     pub(super) const SET: u8 = 10;
+    /// Type code: a structure of numbered fields.
     pub(super) const STRUCT: u8 = 12;
 }
 
-/// Bytes in Thrift's compact protocol, from a position on.
+/// The bytes in Thrift's compact protocol that have not been read.
 struct Compact<'a>(&'a [u8]);
 
 /// A result whose error says why bytes are refused.
