@@ -63,9 +63,9 @@ impl AddressAxis {
         self.length
     }
 
-    /// Returns the part of the axis on which `size` bytes at `address` are; `None` if none of them
-    /// is on the axis. Bytes beyond the end of the [`AddressRange`] that contains `address` are
-    /// left out.
+    /// Returns the part of the axis that shows `size` bytes at `address`; `None` if none of them is
+    /// on the axis. Bytes beyond the end of the [`AddressRange`] that contains `address` are left
+    /// out.
     #[must_use]
     #[inline]
     pub fn locate(&self, address: u64, size: u64) -> Option<Range<u64>> {

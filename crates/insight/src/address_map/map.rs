@@ -33,13 +33,15 @@ pub enum MapPixel {
 }
 
 impl MapPixel {
-    /// Codes of pixels without an allocation, in `AddressMap::pixels`. Every other code is the
-    /// layer of the pixel's allocation.
+    /// Code in `AddressMap::pixels` of a gap, or of space beyond the last range. The code of a
+    /// pixel with an allocation is its layer.
     const GAP: u8 = u8::MAX;
+    /// Code in `AddressMap::pixels` of addresses that are not reserved.
     const NOT_RESERVED: u8 = u8::MAX - 1;
+    /// Code in `AddressMap::pixels` of free memory of a segment.
     const FREE: u8 = u8::MAX - 2;
 
-    /// Returns the pixel with this code.
+    /// Returns the content that a code in `AddressMap::pixels` stands for.
     const fn from_code(code: u8) -> Self {
         match code {
             Self::GAP => Self::Gap,
@@ -256,7 +258,7 @@ impl AddressMap {
         self.is_complete()
     }
 
-    /// Paints the memory of a segment as free. Returns the number of pixels.
+    /// Paints the memory of a segment as free. Returns the number of pixels painted.
     fn paint_segment(&mut self, span: &SegmentSpan) -> usize {
         let columns = columns_of(&self.moments, span.first_moment, span.end);
         let Some(range) = self.axis.locate(span.address, span.size) else { return 0 };
@@ -269,8 +271,9 @@ impl AddressMap {
         pixels
     }
 
-    /// Paints an allocation of `size` bytes at `address` on pixels of which it covers more than the
-    /// allocation painted there. Returns the number of pixels looked at.
+    /// Paints an allocation of `size` bytes at `address` in `columns`, on the pixels of which it
+    /// covers more than the allocation painted there. `size_class` is the base-2 logarithm of the
+    /// least size of its class. Returns the number of pixels looked at.
     fn paint_allocation(
         &mut self,
         row: u32,

@@ -42,7 +42,8 @@ impl PaintedRows {
         self.row.get(y * self.width..(y + 1) * self.width).unwrap_or_default()
     }
 
-    /// Returns the first open column from `x` on in pixel row `y`; the width if all are closed.
+    /// Returns the first column from `x` on whose pixel in row `y` is not closed; the width if all
+    /// are.
     fn next_open(&mut self, x: usize, y: usize) -> usize {
         let next = &mut self.next[y * (self.width + 1)..(y + 1) * (self.width + 1)];
         let mut x = x;

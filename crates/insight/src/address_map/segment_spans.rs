@@ -71,8 +71,8 @@ impl SegmentSpans {
         }
     }
 
-    /// Applies a full state of the device at `moment`: ends the segments that it lacks, and begins
-    /// its new segments.
+    /// Applies a full state of the device at `moment`: ends the spans that the state lacks, and
+    /// begins spans for its new segments.
     pub fn apply_full_state(&mut self, moment: u64, state: &DeviceState) {
         // A full state has one entry for an expandable segment that has several spans here, so only
         // addresses that differ are changed.
@@ -104,7 +104,7 @@ impl SegmentSpans {
         self.release(moment, 0, u64::MAX);
     }
 
-    /// Adds memory that is reserved from `moment` on, in place of what overlaps it.
+    /// Begins a span of `size` bytes at `address`, and ends the spans that overlap it.
     fn reserve(&mut self, moment: u64, address: u64, size: u64, is_mapped_part: bool) {
         if size == 0 || address.checked_add(size).is_none() {
             return;

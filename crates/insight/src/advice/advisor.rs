@@ -152,7 +152,7 @@ impl Advisor {
     /// Returns the number of finished runs and an estimate of the number of all runs.
     #[must_use]
     pub fn progress(&self) -> (usize, usize) {
-        /// Runs of a typical bisection.
+        /// Number of runs of a typical bisection, to estimate the progress.
         const PROBES: usize = 12;
         let finished_trials = self.trials.len() - self.waiting.len() - self.outstanding_trials;
         let probes = PROBES.saturating_sub(self.finished_runs - finished_trials);
@@ -211,14 +211,14 @@ impl Advisor {
         };
     }
 
-    /// Prepares the bisection under the settings of a finished trial.
+    /// Prepares the bisection under the settings of the finished trial with the index `trial`.
     fn add_search(&mut self, trial: usize) {
         let Trial { settings, predicted, .. } = &self.trials[trial];
         let search = CapacitySearch::new(settings, self.candidates.floor_bytes());
         self.searches.push((search.with_earlier_run(*predicted), false));
     }
 
-    /// Adds trials of the settings, with the runs for them.
+    /// Adds a trial for each of the settings, and its run.
     fn add_trials(&mut self, settings: Vec<Settings>) {
         for settings in settings {
             let purpose = Purpose::Trial(self.trials.len());

@@ -120,7 +120,7 @@ impl CapacitySearch {
     }
 }
 
-/// Returns the bytes of a number of steps.
+/// Converts steps of [`STEP_BYTES`] to bytes.
 fn bytes_of(steps: u64) -> u64 {
     steps.saturating_mul(STEP_BYTES)
 }

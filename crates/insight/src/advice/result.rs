@@ -59,8 +59,8 @@ impl Advice {
         is_worthwhile(&self.tried)
     }
 
-    /// Returns the simplest settings that are no more than 1% worse than the best; `None` if that
-    /// is the best itself.
+    /// Returns the simplest settings that are no more than 1% worse than the best; `None` if these
+    /// are the best settings themselves.
     #[must_use]
     pub fn simpler(&self) -> Option<&Trial> {
         let best = self.best();
@@ -72,7 +72,7 @@ impl Advice {
         (simplest.keys() < best.keys()).then_some(simplest)
     }
 
-    /// Returns the least memory under the recorded and the best settings.
+    /// Returns the least memory that the program runs in, under the recorded or the best settings.
     #[must_use]
     pub fn smallest(&self) -> Option<&SmallestCapacity> {
         let both = [&self.smallest_recorded, &self.smallest_best];
@@ -101,8 +101,9 @@ pub(super) fn is_worthwhile(ranked: &[Trial]) -> bool {
     after.ooms < before.ooms || (after.peak_reserved_bytes as f64) < limit_bytes
 }
 
-/// The memory that a program needs and what allocators make of it, in bytes, from the least up: the
-/// difference between two of them is waste, of the program's order of requests or of the allocator.
+/// Four amounts of memory of one program, in bytes, in ascending order: its live requests, an
+/// offline placement, and the reserved bytes under the best and the recorded settings. The
+/// difference between two of them is waste, caused by the order of requests or by the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBounds {
     /// Peak of the live requests: the program's own need.

@@ -47,7 +47,8 @@ impl SortKey {
         }
     }
 
-    /// Returns the value that orders an allocation at the moment `now`; by site, the site's number.
+    /// Returns the value that orders an allocation at the moment `now`; for [`Self::Site`], the
+    /// site's number.
     #[inline]
     pub(super) fn value(self, one: &Allocation, now: u64, history: &History) -> u64 {
         let elapsed_ns = |from: u64, to: u64| history.time_ns(to).saturating_sub(history.time_ns(from));

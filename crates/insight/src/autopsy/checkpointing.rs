@@ -24,7 +24,8 @@ pub(crate) struct ModuleCall {
     by_call: Vec<Vec<Allocation>>,
 }
 
-/// The activations of a step and the step before it, by the line that calls a module around them.
+/// The activations of a step and the step before it, grouped by the program line that calls the
+/// module that made them.
 pub(crate) struct ModuleCalls {
     found: Vec<ModuleCall>,
 }

@@ -55,27 +55,27 @@ impl Lines {
         Self { grouping, labels: BTreeMap::new(), unnamed: BTreeMap::new() }
     }
 
-    /// Returns the line of a block.
+    /// Returns the number of the line that requested a block.
     pub(super) fn of_block(&mut self, definitions: &Definitions, block: &Block) -> u32 {
         let group = self.grouping.group_of(block);
         self.line(definitions, group, block.site, block.size, block.stream)
     }
 
-    /// Returns the line of an allocation.
+    /// Returns the number of the line that requested an allocation.
     pub(super) fn of_allocation(&mut self, definitions: &Definitions, one: &Allocation) -> u32 {
         let group = self.grouping.group_of_allocation(one);
         self.line(definitions, group, one.site, one.size, one.stream)
     }
 
-    /// Returns the line that made a failed request.
+    /// Returns the number of the line that made a failed request.
     pub(super) fn of_request(&mut self, definitions: &Definitions, failure: &Failure) -> u32 {
         let origin = AllocationOrigin { stream: failure.stream, pool: failure.pool, site: failure.site };
         let group = self.grouping.group_of_origin(&origin, failure.rounded_bytes, false);
         self.line(definitions, group, failure.site, failure.rounded_bytes, failure.stream)
     }
 
-    /// Returns the line for a group of requests, and keeps its name, with its function, from the
-    /// first of its sites.
+    /// Returns the number of the line for a group of requests. Stores the line's name, with its
+    /// function, from the first site of the group.
     fn line(&mut self, definitions: &Definitions, group: u32, site: SiteId, size: u64, stream: StreamId) -> u32 {
         if !self.has_stacks() && self.grouping.is_unknown(group) {
             let log2 = size.checked_ilog2().unwrap_or(0);

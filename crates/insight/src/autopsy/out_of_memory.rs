@@ -6,7 +6,7 @@ use super::contents::Holder;
 use crate::failures::{DeviceMemory, Failure, OomCause, ReservedCap};
 use crate::placement::BlockingRegion;
 
-/// A live block that keeps free memory apart.
+/// A live block between free ranges, which could become one range without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     /// Address of the first byte.

@@ -17,7 +17,7 @@ impl<'r> RecordingLines<'r> {
         Self { definitions: recording.definitions(), lines: Lines::new(recording) }
     }
 
-    /// Returns the line of an allocation.
+    /// Returns the number of the line that requested an allocation.
     pub(crate) fn group_of_allocation(&mut self, one: &Allocation) -> u32 {
         self.lines.of_allocation(self.definitions, one)
     }

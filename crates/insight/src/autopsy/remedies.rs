@@ -96,9 +96,9 @@ impl Candidates<'_> {
         matches!(self.oom.cause, Activations | DeviceFull | Outside | OverCap | Temporary)
     }
 
-    /// Returns the settings that [`advice`](crate::advice) tries first. Where the program itself
-    /// needed more, they are tried only if the run is followed beyond the failure: a setting may
-    /// let it fail a little later.
+    /// Returns the settings that [`advice`](crate::advice) tries first. If the program itself
+    /// needed more (`is_of_allocator` is false), they are tried only if the run is followed beyond
+    /// the failure: a setting may let it fail a little later.
     fn settings(&self, is_of_allocator: bool) -> Vec<Alternative> {
         let is_known_further = self.is_followed && self.is_of_step();
         if !is_of_allocator && !is_known_further {
@@ -123,7 +123,7 @@ impl Candidates<'_> {
         tried.into_iter().map(alternative).collect()
     }
 
-    /// Returns the immediate free of all blocks that were pending free.
+    /// Returns the alternative that frees all pending blocks at once.
     fn wait_stream(&self) -> Vec<Alternative> {
         let pending = self.device.blocks().filter(|block| block.pending_free);
         let requests: Vec<u64> = pending.map(request_of).collect();
@@ -134,9 +134,10 @@ impl Candidates<'_> {
         vec![Self::alternative(detail.to_owned(), Change::FreeAtOnce(requests.into()))]
     }
 
-    /// Returns early frees. Growing memory is freed at the end of the step that allocated it.
-    /// Without growth, each line's memory is freed before the request, the line with least bytes
-    /// first. Activations and gradients of the present step are needed, so they are not freed.
+    /// Returns the alternatives that free memory earlier. Growing memory is freed at the end of the
+    /// step that allocated it. Without growth, each line's memory is freed before the request, the
+    /// line with least bytes first. Activations and gradients of the present step are needed, so
+    /// they are not freed.
     fn free_earlier(&self, lines: &mut Lines) -> Vec<Alternative> {
         let place = self.oom.request_place();
         if self.oom.cause == OomCause::Leak {
@@ -171,8 +172,8 @@ impl Candidates<'_> {
         ranked.into_iter().rev().map(alternative).collect()
     }
 
-    /// Returns the bytes of lines that grow which outlive their step at the failure, and the
-    /// requests of these lines that outlive their step, each with the event after that step.
+    /// Finds the blocks of growing lines that outlive their step. Returns their bytes at the
+    /// failure, and their requests, each with the event after its step.
     fn grown(&self, lines: &mut Lines) -> (u64, Vec<(u64, u64)>) {
         let failed = self.oom.failure.event;
         let (mut bytes, mut frees) = (0u64, Vec::new());
@@ -199,7 +200,8 @@ impl Candidates<'_> {
         (bytes, frees)
     }
 
-    /// Returns the failed request and its line's in 2, 4 and 8 parts, then without them.
+    /// Returns the alternatives that divide the failed request, and other requests of its line,
+    /// into 2, 4 and 8 parts, and the alternative that omits them.
     fn avoid_temporary(&self, lines: &mut Lines) -> Vec<Alternative> {
         use OomCause::{DeviceFull, NeverFits, OverCap, Temporary};
         let failure = &self.oom.failure;
@@ -229,8 +231,8 @@ impl Candidates<'_> {
         PARTS.into_iter().chain([0]).map(alternative).collect()
     }
 
-    /// Returns batches of a half, a quarter and an eighth. A batch scales activations, inputs and
-    /// the gradients of both.
+    /// Returns the alternatives with a half, a quarter and an eighth of the batch. A batch scales
+    /// activations, inputs and the gradients of both.
     fn smaller_batch(&self, lines: &Lines) -> Vec<Alternative> {
         let failure = &self.oom.failure;
         if !self.is_of_step() {
@@ -272,7 +274,7 @@ impl Candidates<'_> {
         PARTS.map(alternative).into_iter().collect()
     }
 
-    /// Returns checkpointing of the repeated module calls that hold most activations.
+    /// Returns the alternatives that checkpoint the repeated module calls with most activations.
     fn checkpoint(&self, lines: &Lines) -> Vec<Alternative> {
         if !self.is_of_step() {
             return Vec::new();
@@ -299,7 +301,8 @@ impl Candidates<'_> {
         calls.largest().iter().map(alternative).collect()
     }
 
-    /// Returns the optimizer's state in a quarter of its bytes: 8 bits in place of 32.
+    /// Returns the alternative that keeps the optimizer's state in a quarter of its bytes: 8 bits
+    /// in place of 32.
     fn smaller_state(&self, lines: &Lines) -> Vec<Alternative> {
         if self.oom.cause != OomCause::OptimizerState {
             return Vec::new();
@@ -312,7 +315,8 @@ impl Candidates<'_> {
         vec![Self::alternative(detail, Change::Divide(requests, 4, true))]
     }
 
-    /// Returns the parameters in half of their bytes: 16 bits in place of 32.
+    /// Returns the alternative that keeps the parameters in half of their bytes: 16 bits in place
+    /// of 32.
     fn smaller_parameters(&self, lines: &Lines) -> Vec<Alternative> {
         if self.oom.cause != OomCause::Parameters {
             return Vec::new();

@@ -5,7 +5,7 @@ use vramscope_trace::{ByteSize, Category, Count};
 use super::out_of_memory::OutOfMemory;
 use crate::failures::OomCause;
 
-/// Further facts that a summary names.
+/// Facts that a summary names, in addition to those of the failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     /// Bytes by which memory grew from step to step.

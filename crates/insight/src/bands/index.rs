@@ -5,12 +5,12 @@ use crate::composition::{AllocationRows, AllocationSpan};
 /// Number of size classes and of lifetime classes: one for every power of two.
 const CLASSES: usize = 64;
 
-/// Finds the allocations of at least a given size that are live at some of many moments.
+/// An index to find the allocations of at least a given size that are live at any of many moments.
 ///
 /// Ended allocations are listed by size class and lifetime class (powers of two), in the order of
 /// their ends. In a list with lifetimes of 2ˡ to 2ˡ⁺¹ events, an allocation that is live at a
-/// moment ends within 2ˡ⁺¹ events after it, and at least half of the allocations that end there are
-/// live: the cost of a search is linear in the number of allocations found, however many
+/// moment ends within 2ˡ⁺¹ events after it, and at least half of the allocations that end in this
+/// range are live: the cost of a search is linear in the number of allocations found, however many
 /// short-lived ones lie between the moments. Takes 8 bytes for every allocation.
 #[derive(Clone, Debug)]
 pub struct BandIndex {
@@ -64,7 +64,7 @@ struct SizeClass {
 impl SizeClass {
     /// Removes the ended rows from `open` if they are most of it.
     fn remove_stale(&mut self, rows: &impl AllocationRows) {
-        /// Fewer ended rows than this may stay.
+        /// Minimum number of ended rows that are removed together.
         const MIN_STALE: usize = 32;
         if self.stale >= MIN_STALE.max(self.open.len() / 2) {
             self.open.retain(|&row| rows.span(row).end == u64::MAX);
@@ -152,7 +152,8 @@ pub(crate) struct Candidate {
     pub(crate) end_column: u32,
 }
 
-/// A search for the allocations of a size class that are live at some of `moments`, in steps.
+/// A search, in steps, for the allocations of one size class that are live at any of several
+/// moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Search {
     size_class: usize,

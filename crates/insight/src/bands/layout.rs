@@ -46,7 +46,7 @@ pub enum BandHit {
     Band(u32),
 }
 
-/// A part of a column.
+/// A part of a pixel column of a [`BandLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BandCell {
     /// The content.
@@ -156,15 +156,15 @@ impl BandLayout {
         })
     }
 
-    /// Returns the part of a column on pixel row `row`, counted from the lowest byte's; `None`
-    /// above all parts.
+    /// Returns the part of a column on pixel row `row`, counted from the lowest byte; `None` above
+    /// all parts.
     #[must_use]
     pub fn hit(&self, column: usize, row: u32) -> Option<BandCell> {
         let is_on_row = |cell: &BandCell| (self.scale.row(cell.bottom)..self.scale.row(cell.top)).contains(&row);
         self.cells(column).find(is_on_row)
     }
 
-    /// Returns the index of the band of an allocation, or `None` if it has none here.
+    /// Returns the index of the band of an allocation, or `None` if it has no band of its own.
     #[must_use]
     pub fn band_of(&self, row: u32) -> Option<u32> {
         self.bands.binary_search_by_key(&row, |band| band.row).ok().map(|index| index as u32)
@@ -213,7 +213,7 @@ fn find_bands<R: AllocationRows>(
 }
 
 /// Stacks bands, which are in the order of their starts, in every column. Returns the columns, and
-/// the indices of the bands of all columns.
+/// the indices of the bands of all columns, one column after the other.
 fn stack(bands: &[Band], columns: &[CompositionColumn]) -> (Vec<Column>, Vec<u32>) {
     let mut ends = vec![false; columns.len() + 1];
     for band in bands {

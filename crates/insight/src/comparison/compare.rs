@@ -110,7 +110,7 @@ pub struct DeviceComparison {
 
 impl DeviceComparison {
     /// Returns the difference of the live (active) bytes at the compared moments: B − A. A missing
-    /// device has none.
+    /// device counts as 0 bytes.
     #[must_use]
     pub fn live_growth(&self) -> i128 {
         let live = |totals: Option<DeviceTotals>| totals.map_or(0, |totals| totals.at_moment.counters.active);

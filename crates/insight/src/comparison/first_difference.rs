@@ -85,8 +85,8 @@ impl<'a> Requests<'a> {
         self.lifetimes.iter().filter(|one| one.start_observed)
     }
 
-    /// Returns the site and size of a request, which are equal in both recordings for equal
-    /// requests.
+    /// Returns the shared site number and the size of a request. Equal requests of both recordings
+    /// have equal keys.
     fn key(self, one: &Allocation) -> (SiteId, u64) {
         let number = self.shared_numbers.get(one.site.0 as usize).copied().unwrap_or_default();
         (number, if self.compares_sizes { one.requested } else { 0 })
@@ -143,8 +143,8 @@ fn differences(a: Requests<'_>, b: Requests<'_>) -> Vec<FirstDifference> {
     different_free(a, b, &equal).into_iter().chain(request).collect()
 }
 
-/// Returns the difference between the first requests of both lists, which follow `equal_requests`
-/// equal ones.
+/// Returns the difference between the next requests of both programs, `ahead_a` and `ahead_b`,
+/// which follow `equal_requests` equal requests.
 fn different_request(
     (a, ahead_a): (Requests<'_>, &[Allocation]),
     (b, ahead_b): (Requests<'_>, &[Allocation]),
