@@ -69,6 +69,7 @@ impl LineSums {
 
 /// Returns the peak of the requested bytes of each line's live allocations.
 fn peaks_by_line<'a>(recording: &SitesOfRecording<'a>) -> HashMap<&'a str, u64> {
+    /// Bytes requested by the live allocations of a line, and their peak so far.
     #[derive(Default)]
     struct LiveBytes {
         now: u64,

@@ -36,7 +36,7 @@ impl GroupPeaks {
     /// Maximum number of groups with a peak of their own; further groups never have a layer.
     const MAX_GROUPS: u32 = 1 << 20;
 
-    /// Applies a change. Returns the peak of its group.
+    /// Applies a change to the live bytes of its group. Returns the group's peak in bytes.
     #[inline]
     pub(super) fn apply(&mut self, change: &Change) -> u64 {
         if change.group >= Self::MAX_GROUPS {

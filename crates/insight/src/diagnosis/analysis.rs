@@ -69,7 +69,7 @@ impl Diagnosis {
         Ok(false)
     }
 
-    /// Applies the rules.
+    /// Applies the rules and returns the findings.
     ///
     /// # Errors
     /// If a chunk cannot be read.

@@ -108,7 +108,8 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Returns the severity of a finding of `bytes`, in a recording with a reserved peak.
+    /// Returns the severity of a finding of `bytes`, in a recording with the reserved peak
+    /// `peak_reserved_bytes`.
     pub(super) fn of(bytes: u64, peak_reserved_bytes: u64) -> Self {
         if bytes >= peak_reserved_bytes.div_ceil(2) {
             Self::High

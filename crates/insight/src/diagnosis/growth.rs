@@ -13,20 +13,21 @@ use crate::autopsy::{Growing, RecordingLines};
 use crate::group::MergedSites;
 use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
 
-/// Growth counts from this share of the peak on, as a divisor.
+/// Divisor: growth counts if it is at least a twentieth of the peak.
 const MIN_SHARE: u64 = 20;
 /// Minimum number of compared steps in which growth every few steps is recognized.
 const MIN_STAIRCASE_STEPS: usize = 6;
-/// A graph that is kept holds blocks of at least this number of different sites and sizes.
+/// Minimum number of different sites and sizes of kept blocks by which a kept autograd graph is
+/// recognized.
 const MIN_GRAPH_KINDS: usize = 3;
-/// A tensor of at most this size is a number, such as a loss.
+/// Maximum size in bytes of a tensor that counts as a single number, such as a loss.
 const SCALAR_BYTES: u64 = 8;
 /// Maximum distance, in events, between the allocations of two blocks of an optimizer's state: a
 /// segment may be obtained between them.
 const STATE_EVENTS: u64 = 2;
-/// The growth reaches the capacity soon if it takes at most this number of steps.
+/// Maximum number of steps until growth reaches the capacity for the finding to have high severity.
 const SOON_STEPS: u64 = 100;
-/// A forecast over more steps is left out: programs change.
+/// Maximum number of steps of a forecast; longer ones are left out, because programs change.
 const MAX_FORECAST_STEPS: u64 = 100_000;
 
 /// Finds growth that lasts until the last step.
@@ -83,8 +84,8 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
     Some(finding)
 }
 
-/// Returns the blocks that were allocated after the step of the first one: the state of all
-/// optimizers but the first.
+/// Returns the blocks that were allocated after the step of the first block: the state of all
+/// optimizers except the first.
 fn after_first_step(context: &Context<'_>, blocks: Vec<Allocation>) -> impl Iterator<Item = Allocation> {
     let first = blocks.iter().map(|one| one.first_moment).min();
     let end = first.and_then(|first| context.steps.at(first)).map_or(u64::MAX, |step| step.to_event);
@@ -144,7 +145,8 @@ fn grows_now_and_then(live_bytes: &[u64]) -> bool {
         && [0, third, live_bytes.len() - 1 - third].into_iter().all(increases)
 }
 
-/// Returns the likely pattern of growth by some blocks over a number of steps.
+/// Returns the problem that most likely explains the growth by the blocks `grown` over `steps`
+/// steps.
 fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocation], steps: usize) -> Problem {
     let definitions = context.recording.definitions();
     let all_bytes = total_bytes(grown);
@@ -221,6 +223,7 @@ fn is_scalar(one: &Allocation) -> bool {
 /// Returns true if the innermost function of the program was called by a module and is not its
 /// `forward`: a hook.
 fn is_called_by_hook(definitions: &Definitions, stack: StackId) -> bool {
+    /// The functions of PyTorch that call a module's `forward` and its hooks.
     const MODULE_CALL: [&str; 2] = ["_call_impl", "inner"];
     let mut innermost: Option<Frame> = None;
     for frame in definitions.stack(stack) {

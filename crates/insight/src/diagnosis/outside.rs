@@ -6,10 +6,9 @@ use super::context::Context;
 use super::finding::{Finding, Problem};
 use crate::autopsy::RecordingLines;
 
-/// Growth counts from this share of the bytes that the pool could obtain, as a divisor.
+/// Divisor: growth counts if it is at least a twentieth of the bytes that the pool could obtain.
 const MIN_SHARE: u64 = 20;
-/// Growth counts from this number of bytes on: libraries load their kernels when they are first
-/// used.
+/// Minimum growth that counts, in bytes: libraries load their kernels when they are first used.
 const MIN_BYTES: u64 = 128 << 20;
 
 /// Finds a fall of the bytes that the pool can obtain: its reserved bytes and the driver's free

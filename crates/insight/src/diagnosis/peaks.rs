@@ -10,15 +10,16 @@ use super::remedy::{checkpointed_modules, omitted};
 use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
 
-/// Lower peaks than this, in bytes, fit every GPU, so their composition is no problem.
+/// Minimum peak whose composition is examined, in bytes: lower peaks fit every GPU.
 const MIN_PEAK_BYTES: u64 = 64 << 20;
 /// Number of temporaries that count together: one operation and its inputs and results.
 const LARGEST_TEMPORARIES: usize = 4;
 /// Minimum share of the peak that the largest temporaries make up together, in percent.
 const MIN_TEMPORARY_PERCENT: u64 = 42;
-/// The rest of a program needs at most this share of the peak of its start, in percent.
+/// Maximum peak after the start of a program, in percent of the start's peak, for the start to be a
+/// problem.
 const MAX_LATER_PERCENT: u64 = 75;
-/// Minimum number of steps after the start.
+/// Minimum number of steps after the start for it to be a problem.
 const MIN_LATER_STEPS: usize = 3;
 /// Minimum share of the peak from which activations dominate, in percent.
 const MIN_ACTIVATION_PERCENT: u64 = 70;
@@ -35,7 +36,7 @@ const MIN_GRADIENT_MULTIPLE_PERCENT: u64 = 180;
 /// Bytes that an 8-bit optimizer state saves compared with a 32-bit one, in percent.
 const EIGHT_BIT_SAVING_PERCENT: u64 = 75;
 
-/// Returns a share in whole percent.
+/// Returns `bytes` in whole percent of `total`.
 fn percent(bytes: u64, total: u64) -> u64 {
     (u128::from(bytes) * 100 / u128::from(total.max(1))) as u64
 }
@@ -162,7 +163,8 @@ pub(super) fn dominant(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opt
     Some(at_most_medium(finding))
 }
 
-/// Returns true if gradients, or copies of needed memory, are a large part of the peak.
+/// Returns true if gradients of `bytes` are a large part of the peak, or a smaller part that is
+/// more than one copy of the parameters.
 fn gradients_dominate(bytes: u64, parameter_bytes: u64, peak_bytes: u64) -> bool {
     is_share(bytes, MIN_GRADIENT_PERCENT, peak_bytes)
         || (is_share(bytes, MIN_SMALL_GRADIENT_PERCENT, peak_bytes)

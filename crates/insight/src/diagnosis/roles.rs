@@ -22,7 +22,8 @@ const TEMPORARY_EVENTS: u64 = 64;
 /// Minimum number of different sizes of parameters; with fewer, blocks of these sizes are not taken
 /// for gradients or the optimizer's state.
 const MIN_PARAMETER_SIZES: usize = 3;
-/// Share of the parameters' bytes that a copy of their sizes must comprise, in percent.
+/// Minimum bytes of blocks with the parameters' sizes to count as a copy, in percent of the
+/// parameters' bytes.
 const MIN_COPY_PERCENT: u64 = 80;
 
 /// The role of a live allocation.
@@ -64,12 +65,12 @@ pub(super) fn roles(
     by_lifetime(&blocks, until, last_step, state_end)
 }
 
-/// Returns true if the program frees an allocation soon.
+/// Returns true if the program frees an allocation within [`TEMPORARY_EVENTS`] events.
 pub(super) fn is_temporary(one: &Allocation) -> bool {
     one.allocated_until.is_some_and(|until| until.saturating_sub(one.first_moment) <= TEMPORARY_EVENTS)
 }
 
-/// Returns true if an allocation is not freed until `moment`.
+/// Returns true if an allocation is still allocated at `moment`.
 fn lasts_until(one: &Allocation, moment: u64) -> bool {
     one.allocated_until.is_none_or(|until| until > moment)
 }

@@ -10,17 +10,17 @@ use super::finding::{Finding, Problem, Severity};
 use super::remedy::{freed_at_once, one_private_pool, without_emptying_cache};
 use crate::autopsy::RecordingLines;
 
-/// Bytes that are obtained again count from this share of the reserved peak on, as a divisor.
+/// Divisor: bytes that are obtained again count if they are at least half of the reserved peak.
 const MIN_OBTAINED_AGAIN: u64 = 2;
-/// Minimum number of times that the cache is emptied.
+/// Minimum number of times that the cache is emptied for a finding.
 const MIN_EMPTIED: usize = 4;
-/// Waste counts from this share of the reserved peak on, in percent.
+/// Minimum waste that counts, in percent of the reserved peak.
 const MIN_WASTE_PERCENT: u64 = 18;
 /// Number of streams from which on one nearly empty segment of each counts as waste.
 const MANY_STREAMS: usize = 8;
-/// Free memory of private pools counts from this share of the reserved peak on, in percent.
+/// Minimum free memory of private pools that counts, in percent of the reserved peak.
 const MIN_PRIVATE_PERCENT: u64 = 20;
-/// Minimum share of the reserved peak that is pending, as a divisor.
+/// Divisor: pending bytes count if they are at least a tenth of the reserved peak.
 const MIN_PENDING: u64 = 10;
 
 /// Finds segments that were released for requests, or by the program, and obtained again.
@@ -174,7 +174,8 @@ fn unused_segments(context: &Context<'_>) -> Vec<(Segment, u64)> {
     unused
 }
 
-/// Returns how many bytes some ranges cover.
+/// Returns how many bytes ranges of addresses (begin and end) cover together; common bytes count
+/// once.
 fn covered_bytes(mut ranges: Vec<(u64, u64)>) -> u64 {
     ranges.sort_unstable();
     let (mut covered, mut end) = (0u64, 0u64);

@@ -96,8 +96,8 @@ impl Matches {
         self.groups.last_key_value().map(|(&group, _)| group)
     }
 
-    /// Returns the group that has the match at `position` of all, and how many matches are before
-    /// the group. The cost is linear in the number of groups.
+    /// Returns the group with the match at `position` in the list of all matches, and how many
+    /// matches are before the group. The cost is linear in the number of groups.
     pub(super) fn group_at(&self, position: u64) -> Option<(u64, u64)> {
         let mut before = 0;
         for (&group, matches) in &self.groups {

@@ -21,9 +21,9 @@ pub struct DeviceMemory {
 impl DeviceMemory {
     /// Finds the bytes outside of the pool at a failure, from the recorded size of the device.
     ///
-    /// Without it, there are lower bounds: the most bytes that the pool obtained earlier in the
-    /// recording, and the other processes' bytes in the last memory sample. The memory of the
-    /// smallest possible device, less the process's context, is another.
+    /// Without it, the result is a lower bound: from the most bytes that the pool obtained earlier
+    /// in the recording, from the other processes' bytes in the last memory sample, and from the
+    /// memory of the smallest possible device, less the process's context.
     pub(super) fn at(failure: &Failure, total_bytes: Option<u64>, most_obtainable_bytes: u64) -> Self {
         let known = total_bytes.unwrap_or(most_obtainable_bytes.max(MIN_DEVICE_BYTES - CONTEXT_BYTES));
         let missing = known.saturating_sub(failure.obtainable_bytes());

@@ -64,7 +64,7 @@ impl FreeElsewhere {
     }
 }
 
-/// Adds a free block.
+/// Adds a free block of `bytes` bytes to `space`.
 fn add(space: &mut FreeSpace, bytes: u64) {
     space.total = space.total.saturating_add(bytes);
     space.largest = space.largest.max(bytes);

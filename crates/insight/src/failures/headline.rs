@@ -50,7 +50,7 @@ fn largest<K: Ord + Copy>(sizes: impl Iterator<Item = (K, u64)>) -> Option<(K, u
     sums.into_iter().max_by_key(|&(_, bytes)| bytes)
 }
 
-/// Returns a category's blocks as a word for a sentence.
+/// Returns the word for blocks of a category in a sentence, such as `activations`.
 fn plural(category: Category) -> &'static str {
     match category {
         Category::Parameter => "parameters",

@@ -84,8 +84,8 @@ impl<'a> Levels<'a> {
         self.tree.nodes[node as usize].own.add(weight);
     }
 
-    /// Returns the node of a group below `parent`; `label` is its text if that is not the group's
-    /// name.
+    /// Returns the node of a group below `parent`, adding it if it is new; `label` is its text if
+    /// that is not the group's name.
     fn add_group(&mut self, parent: u32, grouping: &mut Grouping, group: u32, label: Option<&str>) -> u32 {
         let (by, definitions) = (grouping.by(), self.tree.definitions);
         let name = || Some(label.map_or_else(|| grouping.cached_name(definitions, group), Arc::from));
@@ -94,14 +94,15 @@ impl<'a> Levels<'a> {
         node
     }
 
-    /// Returns the node of a part of a name below `parent`.
+    /// Returns the node of a part of a name below `parent`, adding it if it is new.
     fn add_part(&mut self, parent: u32, text: &'a str) -> u32 {
         let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         let number = *self.names.entry(text).or_insert(next);
         self.tree.add_named(parent, FlameNodeKind::Part(number), || Some(text.into()))
     }
 
-    /// Returns the node of a module, below the nodes of the modules that contain it.
+    /// Returns the node of a module, adding it below the nodes of the modules that contain it if it
+    /// is new.
     fn add_module(&mut self, modules: &mut Grouping, group: u32) -> u32 {
         let definitions = self.tree.definitions;
         let Some(path) = modules.text_of(group) else { return self.add_group(0, modules, group, None) };
@@ -115,7 +116,7 @@ impl<'a> Levels<'a> {
         node
     }
 
-    /// Returns the node of a file, below its folder.
+    /// Returns the node of a file, adding it below its folder if it is new.
     fn add_file(&mut self, files: &mut Grouping, group: u32) -> u32 {
         let definitions = self.tree.definitions;
         let path = files.text_of(group).map(|path| definitions.string(path));

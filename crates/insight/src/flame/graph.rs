@@ -37,7 +37,8 @@ pub enum FlameNodeKind {
     Part(u32),
 }
 
-/// A node of a flame graph: the blocks whose stacks begin with the frames from the root to it.
+/// A node of a flame graph: the blocks whose stacks begin with the frames on the path from the root
+/// to the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlameNode {
     /// Index of the parent in [`FlameGraph::nodes`]; that of the root is the root's own, 0.
@@ -98,7 +99,7 @@ pub(super) struct BuildNode {
     total: Weight,
 }
 
-/// The nodes built so far.
+/// A flame graph under construction.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     pub(super) definitions: &'a Definitions,
@@ -199,8 +200,8 @@ impl<'a> Builder<'a> {
         node
     }
 
-    /// Returns the node of a stack that ends at a node of the tree of unfolded stacks, adding it
-    /// and its callers.
+    /// Returns the node of the stack that ends at node `end` of the [`StackTrie`], adding it and
+    /// its callers.
     fn node_of(&mut self, end: u32) -> u32 {
         let mut next = end;
         let mut parent = 0;
@@ -280,7 +281,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Returns the text of a node.
+/// Returns the text of a node; empty for a group or a part of a name.
 fn label(definitions: &Definitions, kind: FlameNodeKind) -> String {
     match kind {
         FlameNodeKind::Root => "all".to_owned(),
@@ -310,7 +311,9 @@ fn complete_name(definitions: &Definitions, kind: FlameNodeKind, label: &str) ->
 
 /// Returns the path id of a node from its parent's and its complete name (FNV-1a, 64 bits).
 fn path_id(parent: u64, name: &str) -> u64 {
+    /// The start value of the hash, from FNV-1a's definition.
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    /// The multiplier of the hash, from FNV-1a's definition.
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let bytes = parent.to_le_bytes().into_iter().chain(name.bytes());
     bytes.fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))

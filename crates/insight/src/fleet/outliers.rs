@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 /// The least distance at which a rank counts as different. Of normally distributed values, one in
 /// 500 million is that far off.
 const MIN_DISTANCE: f64 = 6.0;
-/// Ticks for which a rank must differ before it is marked: at ten ticks a second, 0.3 s.
+/// Number of ticks for which a rank must differ before it is marked: at ten ticks a second, 0.3 s.
 const MIN_TICKS: usize = 3;
-/// Ticks over which distances are averaged: 1 s.
+/// Number of ticks over which distances are averaged: 1 s.
 const MAX_TICKS: usize = 10;
 /// The largest distance that counts; larger ones are set to it.
 const MAX_DISTANCE: f64 = 1e6;
@@ -49,8 +49,9 @@ impl MarkedMetric {
     pub(super) const ALL: [Self; 6] =
         [Self::Allocated, Self::Reserved, Self::FragmentedBytes, Self::Growth, Self::StepsBehind, Self::Silence];
 
-    /// Returns the least spread that a group is taken to have, for a group with this median.
+    /// Returns the minimum spread that is assumed for a group with the median `median`.
     fn least_spread(self, median: f64) -> f64 {
+        /// Number of bytes in a MiB.
         const MIB: f64 = (1 << 20) as f64;
         match self {
             // 2% and 16 MiB: with this spread, equal ranks in recordings of data-parallel runs stay
@@ -107,7 +108,8 @@ impl RankDistances {
         }
     }
 
-    /// Returns the metric in which the rank has differed for long enough, and most.
+    /// Returns the metric in which the rank differs most, among the metrics in which it has
+    /// differed for [`MIN_TICKS`] ticks.
     pub(super) fn outlier(&self, values: &Values, medians: &Values) -> Option<Outlier> {
         let mut most: Option<Outlier> = None;
         for (index, metric) in MarkedMetric::ALL.into_iter().enumerate() {

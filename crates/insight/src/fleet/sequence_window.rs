@@ -1,6 +1,6 @@
 //! Recognizes repeated, late and missing numbers of a sequence.
 
-/// How far behind the newest number a late one is still recognized.
+/// Maximum distance behind the newest number at which a late number is recognized.
 const WINDOW: u64 = 64;
 
 /// The position of a number relative to the numbers received before.
@@ -35,7 +35,7 @@ impl SequenceWindow {
         Self { next: first, missing: 0 }
     }
 
-    /// Adds a number.
+    /// Adds a number that has arrived, and returns its position relative to the earlier ones.
     pub fn add(&mut self, number: u64) -> Arrival {
         if let Some(missing) = number.checked_sub(self.next) {
             let Some(next) = number.checked_add(1) else { return Arrival::Repeated };

@@ -314,7 +314,7 @@ impl ProcessState {
         (self.newest, self.newest_broker_ns) = (summary, broker_ns);
     }
 
-    /// Keeps the names of sites.
+    /// Stores the names of sites, at most [`MAX_NAMES`].
     fn add_names(&mut self, names: impl IntoIterator<Item = (u32, String)>) {
         for (number, name) in names {
             if self.names.len() < MAX_NAMES || self.names.contains_key(&number) {
