@@ -51,10 +51,10 @@ pub struct Progress {
 /// is complete up to [`until`](Self::until). Allocations that have not ended by then have no end
 /// yet.
 ///
-/// If the oldest part of the recording is dropped, the history is built again, in addition to the
-/// steps at its end, and meanwhile still contains that part. When the new one has caught up, it
-/// takes the place of the old one: row numbers are different then, and
-/// [`generation`](Self::generation) has increased.
+/// If the oldest part of the recording is dropped, further steps also build a new history of the
+/// rest, and this one still contains that part meanwhile. When the new one has caught up, it
+/// replaces this one: row numbers are different then, and [`generation`](Self::generation) has
+/// increased.
 ///
 /// A history takes about 31 bytes for an allocation, and 4 bytes for each of up to 8 million
 /// events; of longer recordings, only every second, fourth, … event's time is kept.

@@ -53,7 +53,7 @@ pub(super) enum GroupKey {
     LibraryOnly,
 }
 
-/// The part of a block from which its group follows.
+/// The properties of a block that determine its group.
 #[derive(Clone, Copy, Debug)]
 struct Grouped {
     site: SiteId,

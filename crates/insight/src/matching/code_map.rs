@@ -18,7 +18,7 @@ use super::requested_churn::RequestedChurn;
 /// a longer function keep their numbers.
 const MAX_PAIRS: usize = 1_000_000;
 
-/// Score of two lines that may be equal, before their allocations are compared.
+/// Base score of every pair of lines, to which the scores of their similarities are added.
 const CANDIDATE: u32 = 2;
 /// Score of two lines that call equal sets of functions.
 const SAME_CALLS: u32 = 2;
@@ -26,18 +26,18 @@ const SAME_CALLS: u32 = 2;
 const COMMON_CALL: u32 = 1;
 /// Score of making equally many allocations.
 const SAME_ALLOCATIONS: u32 = 2;
-/// Score of making equally many allocations with as many bytes. It must outweigh a candidate: else
-/// one more pair of lines would be preferred to pairs that agree in everything.
+/// Score of making equally many allocations with as many bytes. It must outweigh [`CANDIDATE`]:
+/// else one more pair of lines would be preferred to pairs that agree in everything.
 const SAME_BYTES: u32 = 3;
 /// Score of making equally many allocations with up to 5% more bytes.
 const CLOSE_BYTES: u32 = 2;
 /// Score of making equally many allocations with up to 25% more bytes.
 const SIMILAR_BYTES: u32 = 1;
-/// Score of having moved as far as the line before.
+/// Score of a line that has moved as far as the line before it.
 const SAME_OFFSET: u32 = 1;
-/// Score of not having moved.
+/// Score of a line that has not moved.
 const NOT_MOVED: u32 = 1;
-/// Minimum score of two lines, without their numbers, at which they are similar.
+/// Minimum score of two lines at which they are similar, without the scores for their line numbers.
 const SIMILAR: u32 = SAME_CALLS + SAME_ALLOCATIONS;
 
 /// Maximum number of functions that are kept for the calls of a line. Bounds the time of a
@@ -64,7 +64,8 @@ type Functions<'a> = BTreeMap<&'a str, Lines>;
 type Files<'a> = BTreeMap<&'a str, Functions<'a>>;
 
 impl Activity {
-    /// Adds the allocations of a site.
+    /// Adds the allocations of a site: their number and bytes, and the number of the function
+    /// called.
     fn add(&mut self, churn: (u64, u64), call: usize) {
         self.churn.0 = self.churn.0.saturating_add(churn.0);
         self.churn.1 = self.churn.1.saturating_add(churn.1);
@@ -91,7 +92,7 @@ impl Activity {
     }
 }
 
-/// Returns the score of two different numbers of bytes.
+/// Returns the score of two different numbers of bytes; 0 if they differ by more than 25%.
 fn close_bytes(a: u64, b: u64) -> u32 {
     let (smaller, difference) = (a.min(b), a.abs_diff(b));
     match () {

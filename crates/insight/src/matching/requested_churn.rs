@@ -13,7 +13,7 @@ pub(crate) struct RequestedChurn {
 }
 
 impl RequestedChurn {
-    /// Adds other allocations.
+    /// Adds the number and the bytes of other allocations.
     pub(crate) fn add_all(&mut self, other: Self) {
         self.churn.add_all(other.churn);
         self.requested_bytes = self.requested_bytes.saturating_add(other.requested_bytes);

@@ -89,7 +89,8 @@ impl FreeTracker {
         (address - at < segment.size && is_inside).then_some((at, segment))
     }
 
-    /// Takes a block from the low end of a free block.
+    /// Takes a block from the low end of a free block. Returns the change of the inactive split
+    /// blocks.
     pub(super) fn allocate(&mut self, address: u64, size: u64) -> Option<SplitChange> {
         let (_, segment) = self.segment_of(address, size)?;
         if segment.expandable {
@@ -107,7 +108,8 @@ impl FreeTracker {
         Some(change)
     }
 
-    /// Returns a block to its segment, merged with the free blocks next to it.
+    /// Frees a block, and merges it with the free blocks next to it. Returns the change of the
+    /// inactive split blocks.
     pub(super) fn release(&mut self, address: u64, size: u64) -> Option<SplitChange> {
         let (segment_address, segment) = self.segment_of(address, size)?;
         if segment.expandable {

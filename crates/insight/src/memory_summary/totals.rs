@@ -46,19 +46,20 @@ fn of_class(stat: &mut StatBySize, kind: PoolKind) -> &mut Stat {
     }
 }
 
-/// Adds `amount` to a value by size class.
+/// Adds `amount` to a statistic, in its size class and in all.
 fn increase(stat: &mut StatBySize, kind: PoolKind, amount: u64) {
     increase_stat(&mut stat.all, amount);
     increase_stat(of_class(stat, kind), amount);
 }
 
-/// Subtracts `amount` from a value by size class.
+/// Subtracts `amount` from a statistic, in its size class and in all.
 fn decrease(stat: &mut StatBySize, kind: PoolKind, amount: u64) {
     decrease_stat(&mut stat.all, amount);
     decrease_stat(of_class(stat, kind), amount);
 }
 
-/// Changes a value by size class by `added` − `removed` in one step, as PyTorch does.
+/// Changes a statistic by `added` − `removed` in one step, as PyTorch does, in its size class and
+/// in all.
 fn replace(stat: &mut StatBySize, kind: PoolKind, removed: u64, added: u64) {
     if added > removed {
         increase(stat, kind, added - removed);

@@ -59,12 +59,13 @@ pub(super) fn divisions(requests: &RecordedRequests) -> Vec<Vec<Group>> {
     found
 }
 
-/// Returns a request as a buffer.
+/// Returns the buffer to place for a request.
 pub(super) fn buffer(request: &RecordedRequest) -> Buffer {
     Buffer { lower: request.lower, upper: request.upper, size: request.bytes }
 }
 
-/// Returns the numbers of the requests of each arena, without requests that end as they start.
+/// Returns the numbers of the requests of each arena, without requests that end at the moment of
+/// their start.
 fn by_arena(requests: &RecordedRequests) -> Vec<(u32, Vec<u32>)> {
     let mut arenas: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (number, request) in (0..).zip(&requests.requests) {
@@ -75,7 +76,7 @@ fn by_arena(requests: &RecordedRequests) -> Vec<(u32, Vec<u32>)> {
     arenas.into_iter().collect()
 }
 
-/// Returns the groups of all arenas.
+/// Returns the groups of all arenas; arenas of the default pool are divided by `division`.
 fn divided(requests: &RecordedRequests, by_arena: &[(u32, Vec<u32>)], division: Division) -> Vec<Group> {
     let mut groups = Vec::new();
     for (arena, members) in by_arena {
@@ -113,7 +114,8 @@ fn whole(requests: &RecordedRequests, members: Vec<u32>) -> Group {
     Group { members, lower, upper }
 }
 
-/// Divides requests, which are in the order of their starts, where none of them lives.
+/// Divides requests of one arena, in the order of their starts, into groups at the moments at which
+/// none of them lives.
 fn episodes(requests: &RecordedRequests, members: Vec<u32>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for number in members {

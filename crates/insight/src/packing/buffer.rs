@@ -72,7 +72,7 @@ pub enum PlacementError {
     },
 }
 
-/// Largest common alignment, in bytes.
+/// Maximum alignment that [`common_alignment`] returns, in bytes.
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
 /// Returns the greatest common divisor; that of 0 and a number is the number.

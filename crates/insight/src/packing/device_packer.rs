@@ -25,10 +25,10 @@ const MAX_SINGLE_REQUESTS: usize = 30_000;
 /// Places the requests of a recorded device, so that memory goes from one stream or pool to another
 /// only as PyTorch's allocator can pass it on.
 ///
-/// Requests of one stream and pool can follow each other in memory at once. Another stream would
-/// have to wait, so its memory comes from the driver: of a stream without live requests, or of a
-/// request of 10 MiB and more, which has a segment of its own. A private pool keeps its memory
-/// until its segments are released, because CUDA graphs use its addresses.
+/// Requests of one stream and pool can follow each other in memory at once. A request of another
+/// stream would have to wait, so it gets memory through the driver: memory of a stream without live
+/// requests, or of a freed request of 10 MiB and more, which had a segment of its own. A private
+/// pool keeps its memory until its segments are released, because CUDA graphs use its addresses.
 ///
 /// Requests of several streams and pools are placed in groups first, each in one range of memory,
 /// and then one by one.
@@ -293,7 +293,8 @@ impl DivisionPacker {
         turn_steps - turn.remaining()
     }
 
-    /// Begins to place the groups, or to pack inside of them. Returns the number of steps.
+    /// Begins to place the groups, or to pack inside of them. Returns the number of steps that this
+    /// took.
     fn begin_next_stage(&mut self) -> u64 {
         let Some(outer) = &mut self.outer else { return 0 };
         outer.is_inside_groups = !outer.is_inside_groups;

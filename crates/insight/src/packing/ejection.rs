@@ -50,8 +50,8 @@ impl EjectionSearch {
         }
     }
 
-    /// Continues. Returns true if all buffers of the layout are placed below the height, false if
-    /// one cannot be, and `None` if the budget is spent.
+    /// Continues the search. Returns true if all buffers of the layout are placed below the height,
+    /// false if one cannot be, and `None` if the budget is spent.
     pub(super) fn run(&mut self, layout: &mut Layout, budget: &mut Budget) -> Option<bool> {
         while let Some(&number) = self.unplaced.last() {
             if budget.is_spent() {

@@ -19,7 +19,7 @@ enum Order {
 /// All orders, in the order in which they are tried.
 const ORDERS: [Order; 3] = [Order::Size, Order::Area, Order::Length];
 
-/// A placement in one order after another.
+/// The greedy placement of all buffers, in one order after another.
 #[derive(Clone, Debug)]
 pub(super) struct Greedy {
     order: Vec<u32>,
@@ -34,8 +34,8 @@ impl Greedy {
         Self { order: Vec::new(), placed: 0, orders_left: ORDERS.iter() }
     }
 
-    /// Continues. Returns true each time a placement is complete, and false if the budget is spent
-    /// or [all orders](Self::is_done) have been tried.
+    /// Continues the placement. Returns true each time a placement is complete, and false if the
+    /// budget is spent or [all orders](Self::is_done) have been tried.
     pub(super) fn run(&mut self, layout: &mut Layout, budget: &mut Budget) -> bool {
         if self.placed == self.order.len() {
             let Some(order) = self.orders_left.next() else { return false };

@@ -110,7 +110,7 @@ impl Layout {
         steps + neighbors.len() * 4 + 16
     }
 
-    /// Returns the lowest offset at which the buffer is clear of its neighbors.
+    /// Returns the lowest offset at which the buffer `number` overlaps none of its `neighbors`.
     pub(super) fn first_fit(&self, number: u32) -> u64 {
         let size = self.spans[number as usize].size;
         let mut offset = self.floors[number as usize];
@@ -123,9 +123,9 @@ impl Layout {
         offset
     }
 
-    /// Returns the offset of the smallest gap between the buffer's neighbors that has room for the
-    /// buffer and ends at or below `height`, the lowest gap if several are equal; `None` if no gap
-    /// fits.
+    /// Returns the offset of the smallest gap between the `neighbors` of the buffer `number` that
+    /// has room for the buffer and ends at or below `height`, the lowest gap if several are equal;
+    /// `None` if no gap fits.
     pub(super) fn best_fit(&self, number: u32, height: u64) -> Option<u64> {
         let size = self.spans[number as usize].size;
         let mut gap_start = self.floors[number as usize];

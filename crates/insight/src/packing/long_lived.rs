@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use super::layout::UNPLACED;
 use super::problem::Problem;
 
-/// Maximum number of cliques that all long-lived buffers together may live in.
+/// Maximum sum, over all long-lived buffers, of the number of cliques in which a buffer lives.
 const MAX_CLIQUES: usize = 1 << 28;
 /// Divisor: placing long-lived buffers first may raise the lower bound by at most 1/5000.
 const MAX_RAISE: u64 = 5000;

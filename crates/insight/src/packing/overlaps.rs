@@ -7,8 +7,8 @@ const MIN_INTERVAL: usize = 64;
 
 /// An index of buffers by lifetime.
 ///
-/// Stores which buffers live at some of the starts. A buffer overlaps the last stored set before
-/// its start, and every buffer that starts later, up to its end.
+/// Stores which buffers live at some of the starts. All buffers that overlap a buffer are in the
+/// last stored set before its start, or start after that set and before its end.
 #[derive(Clone, Debug)]
 pub(super) struct OverlapIndex {
     /// The buffers in the order of their starts.

@@ -11,14 +11,14 @@ use super::problem::Problem;
 use super::reuse::Reuse;
 use super::time_order::place_in_time_order;
 
-/// Steps that the ejection search may take before the exact search continues.
+/// Number of steps that the ejection search may take before the exact search continues.
 const EJECTION_TURN_STEPS: u64 = 4_000_000;
-/// Steps that the exact search may take before the ejection search continues. It has more, because
-/// where it applies, it also finds placements without any free byte, which the other cannot.
+/// Number of steps that the exact search may take before the ejection search continues. The exact
+/// search has more, because it also finds placements without any free byte, which the other cannot.
 const EXACT_TURN_STEPS: u64 = 12_000_000;
 /// Number of steps of the first attempts of the ejection search; then an attempt is given up.
 const ATTEMPT_STEPS: u64 = 100_000_000;
-/// Number of steps for which the exact search first stays below one height.
+/// Number of steps after which the exact search gives up its first height.
 const EXACT_PATIENCE_STEPS: u64 = 200_000_000;
 /// Height of the first attempt, as a part of the distance from the lower bound to the best
 /// placement.
@@ -135,8 +135,9 @@ enum Turn {
 
 /// An exact search below one height after another.
 ///
-/// The first height is the lowest that is possible. If the search takes too long there, it goes on
-/// half the way up to the best placement; at the top it begins again, with more patience.
+/// The first height is the lowest that is possible. If the search takes too long there, it
+/// continues at a height half the way up to the best placement; at the top it begins again, with
+/// more patience.
 #[derive(Clone, Debug)]
 struct Exact {
     state: ExactState,
@@ -366,8 +367,8 @@ impl Packer {
         }
     }
 
-    /// Goes on without long-lived buffers that keep their offsets: with them no placement is
-    /// lower than the best one.
+    /// Lets the long-lived buffers move, too: at their present offsets, no placement is lower than
+    /// the best one.
     fn let_all_buffers_move(&mut self) {
         let separation = Separation::none(&self.problem);
         self.movable = separation.movable;
@@ -382,7 +383,8 @@ impl Packer {
         }
     }
 
-    /// Continues an exact search for one turn: for a placement of all buffers, or of the layout's.
+    /// Continues an exact search for one turn: for a placement of all buffers if `is_of_all`, else
+    /// of the layout's.
     fn search_exactly(&mut self, is_of_all: bool, budget: &mut Budget) {
         let has_long_lived = self.movable.len() < self.problem.spans.len();
         let Phase::Search(search) = &mut self.phase else { return };
@@ -448,7 +450,8 @@ impl Exact {
         Self { state: ExactState::NotStarted, height: 0, steps_left: 0, patience_steps: EXACT_PATIENCE_STEPS }
     }
 
-    /// Goes on half the way up to the best placement; from there, at `lowest`, with more patience.
+    /// Raises the height half the way up to the best placement; from the top, begins again at
+    /// `lowest` with more patience.
     fn raise(&mut self, best_height: u64, lowest: u64) {
         let next = self.height.midpoint(best_height).max(self.height + 1);
         self.state = ExactState::NotStarted;

@@ -140,13 +140,13 @@ impl RangeMaximum {
         self.nodes[1].0
     }
 
-    /// Adds `amount` to the values from the first to before the second index of `range`.
+    /// Adds `amount` to the values with the indexes `range.0..range.1`.
     fn add(&mut self, range: (usize, usize), amount: i64) {
         self.add_below(1, (0, self.len), range, amount);
     }
 
-    /// Adds `amount` to the values of a node that are in `range`; the node has the values in
-    /// `below`.
+    /// Adds `amount` to the values of a node that are in `range`; the node has the values with the
+    /// indexes `below.0..below.1`.
     fn add_below(&mut self, node: usize, below: (usize, usize), range: (usize, usize), amount: i64) {
         if range.1 <= below.0 || below.1 <= range.0 {
             return;

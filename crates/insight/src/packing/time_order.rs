@@ -75,7 +75,7 @@ pub(super) fn place_in_time_order(problem: &Problem) -> Vec<u64> {
     offsets
 }
 
-/// Returns the numbers of all buffers in the order of a clique.
+/// Returns the numbers of all buffers, sorted by the clique that `clique` returns for each.
 fn numbers_by(spans: &[Span], clique: impl Fn(&Span) -> u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..spans.len() as u32).collect();
     numbers.sort_by_key(|&number| clique(&spans[number as usize]));

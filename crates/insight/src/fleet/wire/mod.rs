@@ -30,7 +30,7 @@ const MAX_TEXT_BYTES: usize = 256;
 /// Number of values of a rank that messages contain.
 const NUMBERS: usize = 21;
 
-/// The numbers of a rank, in the order of [`numbers`].
+/// The values of a rank in messages, in the order in which [`numbers`] returns them.
 type Numbers = [u64; NUMBERS];
 
 /// The content of a message: the changes since the message before it.
