@@ -63,7 +63,8 @@ pub(super) struct RankWindow {
 }
 
 impl RankWindow {
-    /// Adds totals, and the step that the rank is in. Drops figures that are older than the window.
+    /// Adds the totals of a summary, and the step that the rank is in. Drops figures that are older
+    /// than the window.
     pub(super) fn add(&mut self, time_ns: u64, total: &DeviceSummary, step: Option<u64>) {
         // A message that is stored later is newer, regardless of its clock.
         let time_ns = self.parts.back().map_or(time_ns, |newest| time_ns.max(newest.end_ns));
@@ -87,7 +88,7 @@ impl RankWindow {
             Some(part) => {
                 part.end_ns = time_ns;
                 part.least_allocated = part.least_allocated.min(new.least_allocated);
-                part.most = part.most.or(new.most);
+                part.most = part.most.larger_of_each(new.most);
             }
             None => self.parts.push_back(new),
         }
@@ -174,7 +175,7 @@ impl RankWindow {
 
 impl RankFigures {
     /// Returns the larger value of each figure, except the growth, which becomes that of `self`.
-    fn or(self, other: Self) -> Self {
+    fn larger_of_each(self, other: Self) -> Self {
         Self {
             peak_allocated: self.peak_allocated.max(other.peak_allocated),
             peak_reserved: self.peak_reserved.max(other.peak_reserved),

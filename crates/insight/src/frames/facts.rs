@@ -118,6 +118,7 @@ fn python_engine(function: &str, path: &str) -> Option<EnginePhase> {
 
 /// Returns the phase that a C++ frame starts, if it does.
 fn native_engine(function: &str) -> Option<EnginePhase> {
+    /// Parts of the names of C++ functions that run the backward pass.
     const BACKWARD: [&str; 4] =
         ["autograd::generated::", "autograd::Engine::", "autograd::AccumulateGrad", "autograd::Node::operator()"];
     match () {
@@ -169,7 +170,7 @@ fn native_marks(function: &str) -> FrameMarks {
 }
 
 /// Returns a frame's number, or `None` for 0.
-fn some(frame: FrameId) -> Option<FrameId> {
+fn non_zero(frame: FrameId) -> Option<FrameId> {
     Some(frame).filter(|&frame| frame != FrameId(0))
 }
 
@@ -213,26 +214,26 @@ impl StackFacts {
 
     /// Returns the innermost frame of the program's own code.
     pub(crate) fn innermost_own(&self) -> Option<FrameId> {
-        some(if self.has_python() { self.own_python } else { self.own_native })
+        non_zero(if self.has_python() { self.own_python } else { self.own_native })
     }
 
     /// Returns the frame that best identifies the origin of the request: the innermost own frame;
     /// in a backward pass without own frames its operation; or else the innermost frame outside of
     /// the allocator, a Python frame if there is one.
     pub(crate) fn best_frame(&self) -> Option<FrameId> {
-        let operation = some(self.backward_operation).filter(|_| !self.has_python());
-        self.innermost_own().or(operation).or(some(self.innermost_python)).or(some(self.innermost_native))
+        let operation = non_zero(self.backward_operation).filter(|_| !self.has_python());
+        self.innermost_own().or(operation).or(non_zero(self.innermost_python)).or(non_zero(self.innermost_native))
     }
 
     /// Returns the frame that names the operation, and how; `None` if no frame does.
     pub(crate) fn operation(&self) -> Option<(FrameId, OperationSource)> {
-        match some(self.named_operation).filter(|_| !self.has_native) {
+        match non_zero(self.named_operation).filter(|_| !self.has_native) {
             Some(named) => Some((named, OperationSource::Named)),
-            None => Some((some(self.operation)?, self.operation_source)),
+            None => Some((non_zero(self.operation)?, self.operation_source)),
         }
     }
 
-    /// Returns the facts of the stack that `self` calls with one more frame.
+    /// Returns the facts of this stack with one more frame, which it calls.
     fn with_frame(mut self, frame: FrameId, facts: FrameFacts) -> Self {
         self.frames = self.frames.saturating_add(1);
         let is_own = facts.native_origin == FrameOrigin::Own;

@@ -15,10 +15,10 @@ pub use plateaus::{Plateau, PlateauSearch, Plateaus};
 
 use crate::steps::{Step, Steps};
 
-/// An allocation that is live for at least this share of the recording's moments, as a divisor, is
+/// Divisor: an allocation that is live for at least a quarter of the recording's moments is
 /// *lasting*: weights and the optimizer's state are, activations and gradients are not.
 const LASTING_DIVISOR: u64 = 4;
-/// Minimum depth of a dip that separates plateaus, as a divisor: the peak's temporary bytes ÷ this.
+/// Divisor: a dip that separates plateaus is at least a tenth of the peak's temporary bytes deep.
 const DIP_DIVISOR: u64 = 10;
 
 /// The live blocks of a group at the peak.

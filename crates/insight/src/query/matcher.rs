@@ -85,15 +85,23 @@ fn depends_on_freed_block(condition: &Condition) -> bool {
 trait Item {
     /// Returns the address of the first byte and the number of bytes.
     fn range(&self) -> Option<(u64, u64)>;
+    /// Returns the size in bytes, after rounding.
     fn size(&self) -> Option<u64>;
+    /// Returns the requested size in bytes.
     fn requested(&self) -> Option<u64>;
+    /// Returns the stream of the block or segment.
     fn stream(&self) -> Option<StreamId>;
+    /// Returns the pool of the block or segment.
     fn pool(&self) -> Option<PoolKey>;
+    /// Returns the item's device.
     fn device(&self) -> DeviceId;
     /// Returns the number of the event, or of the event that made the allocation.
     fn event_number(&self) -> u64;
+    /// Returns the type of an event.
     fn event_type(&self) -> Option<EventType>;
+    /// Returns whether a live block is allocated or pending free.
     fn block_use(&self) -> Option<BlockUse>;
+    /// Returns whether the program has freed the block or allocation.
     fn is_freed(&self) -> Option<bool>;
     /// Returns the two moments between which the item's age is counted.
     fn age(&self) -> Option<(u64, u64)>;

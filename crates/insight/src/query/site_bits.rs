@@ -25,7 +25,7 @@ impl Bits {
         self.len += 1;
     }
 
-    /// Returns a bit; the first one if there are fewer.
+    /// Returns the bit at `index`; the first bit if the list is too short.
     #[inline]
     fn get(&self, index: usize) -> bool {
         let index = if index < self.len { index } else { 0 };

@@ -70,7 +70,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     (number, unit.trim())
 }
 
-/// Returns a unit of time in nanoseconds.
+/// Returns the length of a unit of time in nanoseconds; `None` for any other word.
 fn unit_ns(unit: &str) -> Option<u64> {
     Some(match unit {
         "ns" => 1,

@@ -40,7 +40,7 @@ pub fn common_category(categories: &[(SiteCategory, u64)]) -> Option<SiteCategor
 pub(super) struct CategoryBytes(Vec<(SiteCategory, u64)>);
 
 impl CategoryBytes {
-    /// Adds a block.
+    /// Adds a block of `bytes` bytes.
     #[inline]
     pub(super) fn add(&mut self, category: SiteCategory, bytes: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == category) {

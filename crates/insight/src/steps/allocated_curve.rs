@@ -7,7 +7,8 @@ const MOMENTS_PER_CALL: u64 = 1 << 18;
 /// Minimum number of moments in a window: their changes take 1.3 MB, which fits into a processor's
 /// cache.
 const MIN_WINDOW: u64 = 1 << 16;
-/// Number of moments in a window for each live allocation: every window visits all of them.
+/// Minimum number of moments in a window for each live allocation: every window visits all live
+/// allocations.
 const MOMENTS_PER_LIVE: u64 = 4;
 /// The value of [`AllocatedCurve::origins`] for a moment at which no recorded allocation begins.
 const NO_ORIGIN: u32 = u32::MAX;

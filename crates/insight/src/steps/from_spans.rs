@@ -16,7 +16,7 @@ const STEP_NAMES: [&str; 5] = ["step", "train_step", "training_step", "iteration
 const OPTIMIZER_STEP: &str = "Optimizer.step#";
 /// Prefix of the name that PyTorch gives to the call that frees or clears gradients.
 const OPTIMIZER_ZERO_GRAD: &str = "Optimizer.zero_grad#";
-/// Minimum length of a series of numbered spans with any other name.
+/// Minimum number of numbered spans of any other name that count as steps.
 const MIN_SERIES: usize = 3;
 
 /// How a span's name marks steps. Earlier kinds take precedence.

@@ -17,23 +17,24 @@ use super::step::{Step, StepSource, Steps};
 /// Maximum number of allocations in which a repeating sequence is searched, from the middle of the
 /// recording.
 const SAMPLE_ALLOCATIONS: usize = 1 << 18;
-/// Minimum number of steps in the sample.
+/// Minimum number of steps that the sample must have.
 const MIN_WINDOWS: usize = 5;
-/// Minimum number of allocations in a step.
+/// Minimum number of allocations that a step must have.
 const MIN_STEP_ALLOCATIONS: usize = 4;
-/// Minimum number of different sites (or sites and sizes) in a step.
+/// Minimum number of different sites (or sites and sizes) that a step must have.
 const MIN_STEP_KEYS: usize = 3;
 /// Maximum number of anchors to examine.
 const MAX_ANCHORS: usize = 24;
 /// Minimum share of the allocations that consecutive steps must have in common.
 const MIN_REGULARITY: f64 = 0.9;
-/// Regularities that differ by less count as equal; the anchor with the shortest steps is then
-/// chosen.
+/// Maximum difference of two regularities that count as equal; the anchor with the shortest steps
+/// is then chosen.
 const EQUAL_REGULARITY: f64 = 0.01;
 /// Maximum number of windows in which the allocated bytes are compared to find where steps begin.
 const PHASE_WINDOWS: usize = 8;
 
-/// A repeating sequence of allocations.
+/// A repeating sequence of allocations, with the anchor by which it was found: a site that makes
+/// one allocation in each step.
 #[derive(Clone, Copy, Debug)]
 struct RepeatingSequence {
     /// An allocation of the anchor.
@@ -123,9 +124,9 @@ fn repeating_sequence<K: Hash + Eq>(
     Some(RepeatingSequence { anchor, same_size, regularity, length, lead: lead(sample, lifetimes, anchors, length) })
 }
 
-/// Returns the typical distance between the positions of one key in a sample of `sample_len`
-/// allocations, or `None` if they are too few, their distances vary, or they cover less than half
-/// of the sample.
+/// Returns the typical distance between the positions of one key's allocations in a sample of
+/// `sample_len` allocations, or `None` if they are too few, their distances vary, or they cover
+/// less than half of the sample.
 fn regular_length(positions: &[usize], sample_len: usize) -> Option<usize> {
     let covered = positions.last()?.checked_sub(*positions.first()?)?;
     if positions.len() < MIN_WINDOWS || covered.saturating_mul(2) < sample_len {
