@@ -195,8 +195,8 @@ impl ZstdDecoder {
         if is_cut_off { Err(UnpackError::Data(io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
     }
 
-    /// Decodes the complete blocks that have arrived; with `is_complete`, also incomplete ones,
-    /// which fail.
+    /// Decodes the complete blocks that have arrived. With `is_complete`, no more input follows, so
+    /// that an incomplete block is an error.
     fn decode_pending(&mut self, out: &mut Vec<u8>, is_complete: bool) -> Result<Unpacked, UnpackError> {
         use ruzstd::decoding::BlockDecodingStrategy::UptoBlocks;
 

@@ -281,7 +281,7 @@ impl ParsedConf {
 }
 
 /// Checks a reserve of expandable segments, the value of `key`: a share of the device's memory, or
-/// a number of GiB with `G` behind it.
+/// a number of GiB followed by `G`.
 fn check_reserve(key: &'static str, value: &Token) -> Result<(), ConfError> {
     let number = value.text.strip_suffix(['G', 'g']).unwrap_or(&value.text);
     match number.parse::<f64>() {

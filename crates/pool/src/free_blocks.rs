@@ -33,8 +33,8 @@ const BINS: usize = 48 << STEP_BITS;
 /// list becomes a tree. The gap to [`TREE_MIN`] avoids frequent conversions. Moving half of 64
 /// entries of 24 bytes takes less time than a tree operation.
 const LIST_MAX: usize = 64;
-/// The fewest free blocks that a bin keeps in a tree, besides its first; a smaller tree becomes a
-/// list.
+/// Minimum number of free blocks, besides the first, that a bin keeps in a tree; a smaller tree
+/// becomes a list.
 const TREE_MIN: usize = 16;
 
 /// Returns the index of the bin for free blocks of `size` bytes. A larger size never has a lower
@@ -389,8 +389,8 @@ impl FreeBlocks {
         self.bins[self.last_occupied(bin.checked_sub(1)?)?].before(key)
     }
 
-    /// Returns the index of the last bin that is not empty; `None` if there are no free blocks.
-    /// Bins have equal indices in all pools.
+    /// Returns the index of the last bin that is not empty; `None` if there are no free blocks. An
+    /// index stands for the same sizes in all pools.
     #[inline]
     pub(crate) fn last_bin(&self) -> Option<usize> {
         let word = self.occupied_words.checked_ilog2()? as usize;

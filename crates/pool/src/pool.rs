@@ -175,8 +175,8 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Returns the bytes that the pool holds from the device: all segments, of expandable ones the
-    /// mapped pages.
+    /// Returns the bytes that the pool holds from the device: all segments; of expandable segments,
+    /// only the mapped pages.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         self.counters.reserved_bytes.current()
     }

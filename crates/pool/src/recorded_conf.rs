@@ -4,8 +4,8 @@ use crate::conf::{ParsedConf, with_nearest_key};
 use crate::conf_error::{ConfError, ConfErrorKind};
 use crate::settings::Settings;
 
-/// How many skipped settings are kept with their errors. More are only counted, because a recording
-/// may contain any text.
+/// Maximum number of skipped settings that are kept with their errors. Further ones are only
+/// counted, because a recording may contain any text.
 const MAX_SKIPPED: usize = 16;
 /// Maximum number of skipped settings that a sentence for the user names; further ones are only
 /// counted.

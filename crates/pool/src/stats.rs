@@ -298,7 +298,7 @@ impl Counters {
         if self.active_is_separate { &self.active_bytes } else { &self.allocated_bytes }.current()
     }
 
-    /// Returns the nine counters that are kept by size class, to change all of them.
+    /// Returns all counters that distinguish size classes, so that they can be changed together.
     fn by_size(&mut self) -> [&mut CounterBySize; 9] {
         [
             &mut self.allocation,

@@ -56,13 +56,13 @@ pub(crate) const HEADER_LEN: usize = 32;
 /// more is an error.
 pub(crate) const MAX_CHUNK_LEN: usize = 64 << 20;
 
-/// Lowest code of the chunk kinds that a reader skips if it does not know them; an unknown kind
-/// with a lower code is an error. No kind has the first byte of [`MAGIC`] as its code, because that
-/// byte begins a preamble.
+/// Lowest code of the optional chunk kinds, which a reader skips if it does not know them; an
+/// unknown kind with a lower code is an error. No kind has the first byte of [`MAGIC`] as its code,
+/// because that byte begins a preamble.
 const OPTIONAL_FROM: u8 = 0x40;
 
-/// What a [`Chunk`] contains: metadata, definitions, events, a full state, annotations, or a part
-/// of the index.
+/// The kind of content of a [`Chunk`]: metadata, definitions, events, a full state, annotations, or
+/// a part of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChunkKind {

@@ -15,8 +15,8 @@ use crate::event_codec::{FreedBlock, Operation};
 use crate::memory_state::MemoryState;
 use crate::segment::Block;
 
-/// Where a block that the current chunk allocated is: only in [`ChunkLocalBlocks`], in the memory
-/// state, or nowhere because it was freed.
+/// The location of a block that the current chunk allocated: only in [`ChunkLocalBlocks`], in the
+/// memory state, or nowhere because it was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockLocation {
     /// In [`ChunkLocalBlocks`] only.
@@ -74,7 +74,7 @@ struct LastInserted {
 #[error("an event contradicts the memory state")]
 pub(crate) struct InconsistentEvent;
 
-/// Which of the two events of a free to apply: its request, its completion, or both.
+/// The events of a free that are to be applied: its request, its completion, or both.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FreeStep {
     Requested,

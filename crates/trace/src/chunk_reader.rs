@@ -53,7 +53,7 @@ impl ChunkReader {
         self.used = 0;
     }
 
-    /// Does the work of [`next_chunk`](Self::next_chunk), without remembering an error.
+    /// Returns what [`next_chunk`](Self::next_chunk) returns, but does not remember an error.
     fn scan(&mut self) -> Result<Option<PackedChunk>, FormatError> {
         loop {
             let rest = &self.buffer[self.used..];

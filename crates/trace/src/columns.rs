@@ -19,8 +19,8 @@ use crate::varint::{self, PayloadError, Reader};
 /// a whole. In larger chunks each column is compressed on its own; in smaller ones, a compressed
 /// frame header for every column would cost too much.
 const COMPRESS_WHOLE_UP_TO: usize = 4 << 10;
-/// Lowest id of the columns that a reader skips if it does not know them; an unknown column with a
-/// lower id is an error.
+/// Lowest id of the optional columns, which a reader skips if it does not know them; an unknown
+/// column with a lower id is an error.
 const OPTIONAL_FROM: u8 = 0x40;
 /// Number of decompressed bytes that a reader accepts however short the input is; for every stored
 /// byte it accepts [`MAX_RATIO`] more.
@@ -59,7 +59,7 @@ impl<const N: usize, const OPTIONAL: usize> Default for ColumnsWriter<N, OPTIONA
 }
 
 impl<const N: usize, const OPTIONAL: usize> ColumnsWriter<N, OPTIONAL> {
-    /// Returns the column with a number (below `N`), to append to.
+    /// Returns the column with this number (below `N`), so that values can be appended.
     #[inline]
     pub(crate) fn column(&mut self, number: u8) -> &mut Vec<u8> {
         &mut self.columns[usize::from(number)]
@@ -216,7 +216,8 @@ impl<const N: usize, const OPTIONAL: usize> Columns<N, OPTIONAL> {
         self.bytes.len()
     }
 
-    /// Returns a reader of the column with a number; it is empty if the chunk lacks the column.
+    /// Returns a reader of the column with this number; an empty reader if the chunk lacks the
+    /// column.
     #[inline(never)] // Called once a column and chunk; smaller code: the page is downloaded.
     pub(crate) fn column(&self, number: u8) -> Reader<'_> {
         let index = usize::from(number);

@@ -11,7 +11,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// because a frame header alone takes about 12 bytes.
 const MIN_COMPRESSED_INPUT: usize = 24;
 
-/// How a chunk's payload or a column is stored: uncompressed, or compressed with LZ4 or Zstandard.
+/// The compression of a chunk's payload or of a column: none, LZ4 or Zstandard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Compression {

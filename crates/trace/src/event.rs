@@ -79,7 +79,8 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What happened in an [`Event`]. The field `site` is the place in the program that caused it.
+/// The kind of an [`Event`] with its values. The field `site` is the place in the program that
+/// caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The allocator obtained a segment from the driver (`segment_alloc`).
@@ -316,7 +317,7 @@ impl EventKind {
     }
 }
 
-/// Whether a mark or annotation begins a span, ends one, or is a single moment.
+/// The stage of a mark or annotation: it begins a span, ends one, or is a single moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum AnnotationStage {

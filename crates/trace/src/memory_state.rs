@@ -77,8 +77,8 @@ impl MemoryState {
         self.devices.entry(id).or_default()
     }
 
-    /// Moves the state's moment on by `events` events that the devices already contain, and its
-    /// time to `time_ns` if that is later.
+    /// Adds `events` to the state's moment, for events that its devices already contain, and sets
+    /// its time to `time_ns` if that is later.
     #[inline]
     pub(crate) fn advance(&mut self, events: u64, time_ns: u64) {
         self.event += events;

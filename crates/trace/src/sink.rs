@@ -40,7 +40,8 @@ pub trait Sink {
             sink.replace_state(state);
         }
     }
-    /// Returns the sink behind this one, which receives everything but events unchanged.
+    /// Returns the sink to which this one passes everything but events unchanged; `None` if it
+    /// passes nothing on.
     fn inner_sink(&mut self) -> Option<&mut dyn Sink> {
         None
     }

@@ -89,7 +89,8 @@ pub struct Stack {
     pub caller: StackId,
 }
 
-/// Where and for what memory was requested: a call stack, a scope path and a category.
+/// The place in the program that requested memory, and the purpose: a call stack, a scope path and
+/// a category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Site {
     /// The call stack; a single frame if only the location was recorded.

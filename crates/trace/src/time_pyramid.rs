@@ -1,7 +1,7 @@
 //! A pyramid of aggregates over time: any time range is a combination of few buckets, and memory
 //! use is bounded however many values are added.
 
-/// Number of neighbouring buckets of a [`TimePyramid`] that form one bucket of the next level.
+/// Number of adjacent buckets of a [`TimePyramid`] that form one bucket of the next level.
 const BUCKETS_PER_PARENT: usize = 8;
 /// Number of buckets in the lowest level of a [`TimePyramid`] at which it merges pairs of them, so
 /// that a device's counters take at most 34 MB. The 4,000,000 events of a long snapshot still have

@@ -25,8 +25,8 @@ const MAX_COMPARISONS: u64 = 1 << 18;
 /// Maximum number of entries to read while checking assumed private pools, as a multiple of the
 /// history's number of entries. Once they are read, the best assignment found is used.
 const MAX_READS: u64 = 8;
-/// The number of entries that may be read to check assumed private pools, however short the history
-/// is.
+/// Minimum of the number of entries that may be read to check assumed private pools; it applies to
+/// short histories.
 const MIN_READ_ENTRIES: u64 = 50_000;
 /// Maximum number of assignments of segments to pools that are tried for each number of assumed
 /// private pools.

@@ -30,8 +30,8 @@ pub(crate) struct EventWriter {
     allocated: Vec<(DeviceId, u64)>,
     /// For each event, the number of allocations before it.
     allocated_before: Vec<u32>,
-    /// The device, address and site of the free that the previous event requested; if the next event
-    /// completes it, both events become one operation.
+    /// The device, address and site of the free that the previous event requested; if the next
+    /// event completes it, both events become one operation.
     requested_free: Option<(DeviceId, u64, SiteId)>,
     last_address: u64,
     last_older_block: u64,
@@ -44,7 +44,7 @@ impl EventWriter {
         self.count
     }
 
-    /// Makes the next event an operation of its own, because a relabel precedes it.
+    /// Makes the next event a separate operation, because a relabel precedes it.
     pub(crate) fn separate(&mut self) {
         self.requested_free = None;
     }

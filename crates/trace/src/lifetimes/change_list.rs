@@ -4,7 +4,8 @@ use super::allocation_table::MAX_ROWS;
 
 /// The bit of an entry of a [`ChangeList`] that marks an end.
 const END_BIT: u32 = MAX_ROWS;
-/// The entry of a [`ChangeList`] that marks half of a relabel; no row has this number.
+/// The entry of a [`ChangeList`] that marks one of the two changes of a relabel; no row has this
+/// number.
 const RELABEL: u32 = u32::MAX;
 /// Number of entries in a segment of a [`ChangeList`]; a segment takes 256 KiB.
 const SEGMENT_ENTRIES: usize = 1 << 16;
@@ -60,7 +61,7 @@ impl ChangeList {
     }
 
     /// Returns the row number of the entry with index `index`, and true if it is a start; `None`
-    /// for half of a relabel.
+    /// for one of the two entries of a relabel.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<(u32, bool)> {
         let entry = self.segments[index / SEGMENT_ENTRIES][index % SEGMENT_ENTRIES];

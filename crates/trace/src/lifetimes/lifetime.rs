@@ -31,8 +31,8 @@ pub struct Lifetime {
     pub start_observed: bool,
 }
 
-/// How an allocation ended: freed, still in use at the end of the recording, or without a recorded
-/// end.
+/// The ending of an allocation: freed, still in use at the end of the recording, or without a
+/// recorded end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeEnding {
     /// Freed, and its block returned to its pool.

@@ -139,8 +139,8 @@ impl OpenAllocations {
         }
     }
 
-    /// Removes the open allocation at `address` and returns its row number; `None` if there is
-    /// none.
+    /// Removes the open allocation at `address` and returns its row number; `None` if no open
+    /// allocation begins there.
     #[inline]
     pub(super) fn remove(&mut self, address: u64) -> Option<u32> {
         let bucket_index = self.bucket_index(address);

@@ -79,7 +79,7 @@ impl DeviceLifetimes {
         self.len() == 0
     }
 
-    /// Returns how many allocations are missing here because the device has more than about two
+    /// Returns how many allocations the queries omit because the device has more than about two
     /// billion.
     #[must_use]
     pub fn omitted_allocations(&self) -> u64 {

@@ -123,7 +123,7 @@ impl LifetimesReader {
         Ok(added)
     }
 
-    /// Does what [`step`](Self::step) does, and adds the time of every moment to `times`.
+    /// Adds events as [`step`](Self::step) does, and adds the time of every moment to `times`.
     ///
     /// # Errors
     /// See [`step`](Self::step).

@@ -29,8 +29,8 @@ pub struct Incident {
     pub kind: IncidentKind,
 }
 
-/// Whether an [`Incident`] is an out-of-memory event, with the requested bytes, or a gap, with the
-/// number of missing events.
+/// The kind of an [`Incident`]: an out-of-memory event, with the requested bytes, or a gap, with
+/// the number of missing events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncidentKind {
     /// A request failed after every retry.

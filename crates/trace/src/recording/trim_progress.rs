@@ -3,7 +3,7 @@
 use super::overview::Overview;
 use crate::decoder::DecodeContext;
 
-/// How far the part of a recording that stays has been decoded again, while the oldest part is
+/// The progress of decoding again the part of a recording that stays, while the oldest part is
 /// being dropped.
 #[derive(Debug)]
 pub(super) struct TrimProgress {

@@ -20,8 +20,8 @@ impl<W: Write> JsonWriter<W> {
         Self { out, is_first: true, after_key: false }
     }
 
-    /// Writes the comma before a value or key, unless it is the first of its container or a key's
-    /// value.
+    /// Writes the comma before a value or key, unless it is the first of its container or the value
+    /// of a key.
     fn separate(&mut self) -> io::Result<()> {
         if !self.is_first && !self.after_key {
             self.out.write_all(b",")?;

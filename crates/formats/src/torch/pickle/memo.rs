@@ -26,15 +26,15 @@ impl Memo {
         self.unpack(*self.slots.get(slot as usize)?)
     }
 
-    /// Returns the text in a slot; `None` if it holds anything else. `None` also for a string index
-    /// that does not fit in a slot.
+    /// Returns the text in a slot; `None` if the slot holds anything else, or a text whose index
+    /// does not fit in a slot.
     #[inline]
     pub(super) fn text(&self, slot: u32) -> Option<StringRef> {
         self.slots.get(slot as usize)?.text()
     }
 
-    /// Returns the list in a slot; `None` if it holds anything else. `None` also for a list index
-    /// that does not fit in a slot.
+    /// Returns the list in a slot; `None` if the slot holds anything else, or a list whose index
+    /// does not fit in a slot.
     #[inline]
     pub(super) fn list(&self, slot: u32) -> Option<ListId> {
         self.slots.get(slot as usize)?.list()
