@@ -15,11 +15,6 @@ use vramscope_tests::rules::{
     script_cycles, sibling_imports,
 };
 
-/// Cycles of sibling modules that are still to be removed.
-const KNOWN_CYCLES: [&str; 1] =
-    ["viewer: src/views/allocations/mod.rs, src/views/caches.rs, src/views/compare/mod.rs, src/views/events.rs, \
-     src/views/list.rs"];
-
 /// Packages that are not published.
 const PRIVATE: [&str; 5] =
     ["vramscope-fleet-page", "vramscope-tests", "vramscope-fuzz", "vramscope-ring-model", "xtask"];
@@ -367,14 +362,7 @@ fn cycles(scope: Scope) -> Vec<String> {
 /// On commit 98e7b02 this reports 16 cycles.
 #[test]
 fn imports_between_sibling_modules_form_no_cycle() {
-    let mut cycles = cycles(Scope::Siblings);
-    for known in KNOWN_CYCLES {
-        let is_known = |cycle: &String| cycle.lines().next() == Some(known);
-        println!("KNOWN CYCLE: {known}");
-        assert!(cycles.iter().any(is_known), "remove this cycle from KNOWN_CYCLES, it is gone or has changed: {known}");
-        cycles.retain(|cycle| !is_known(cycle));
-    }
-    check("imports between sibling modules form no cycle", cycles);
+    check("imports between sibling modules form no cycle", cycles(Scope::Siblings));
 }
 
 /// On commit 98e7b02 this reports 22 groups.

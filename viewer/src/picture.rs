@@ -2,18 +2,20 @@
 //! and the text under the pointer.
 
 use crate::bitmap::{Bitmap, Color, Rect};
+use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
-/// Width left of a chart, for its axis, in units (pixels at scale 1): the timeline's.
+/// Space left of a chart for its byte axis, in units (pixels at scale 1); as wide as the
+/// timeline's.
 const LEFT: f32 = 64.0;
-/// Width right of a chart, in units (pixels at scale 1): the timeline's.
+/// Space right of a chart, in units (pixels at scale 1); as wide as the timeline's.
 const RIGHT: f32 = 22.0;
 /// Font size of the text under the pointer, in units (pixels at scale 1).
 const TEXT: f32 = 11.0;
-/// Distance between the lines of that text, in units (pixels at scale 1).
+/// Line height of the text under the pointer, in units (pixels at scale 1).
 const LINE: f32 = 15.0;
-/// Opacity (0 to 1) of the selected range's tint.
+/// Opacity (0 to 1) of the tint over the selected range of moments on a chart.
 const RANGE_ALPHA: f32 = 0.1;
 
 /// Converts units (pixels at scale 1) to whole pixels, rounded; `scale` is pixels per unit.
@@ -29,7 +31,27 @@ pub fn chart_columns(width: u32, scale: f32) -> (i32, i32) {
     (x0, (width.min(Bitmap::MAX_SIDE) as i32 - px(RIGHT, scale)).max(x0 + 1))
 }
 
-/// The horizontal axis of a chart: which moments every pixel column shows.
+/// A label of the vertical axis of a chart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AxisLabel {
+    pub(crate) text: String,
+    /// Distance from the picture's upper edge, in pixels.
+    pub(crate) y: i32,
+    /// Whether a grid line belongs to it.
+    pub(crate) has_line: bool,
+}
+
+impl AxisLabel {
+    /// Draws the label and its tick left of the pixel column `x`; `size` is the font size in units.
+    pub(crate) fn draw(&self, surface: &mut impl Surface, x: i32, size: f32, scale: f32, theme: &Theme) {
+        let tick = Rect::new(x - px(4.0, scale), self.y, x, self.y + px(1.0, scale).max(1));
+        surface.fill(tick, theme.faint);
+        let at = ((x - px(8.0, scale)) as f32, self.y as f32);
+        surface.text(&self.text, size * scale, at, Align::Right, theme.dim);
+    }
+}
+
+/// The horizontal axis of a chart: the moments that each pixel column shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MomentAxis {
     x0: i32,
@@ -53,13 +75,14 @@ impl MomentAxis {
         Self { ticks, ..self }
     }
 
-    /// Returns the moments at the edges of the columns.
+    /// Returns the moments at the left edges of the columns and at the right edge of the last one.
     #[must_use]
     pub fn edges(&self) -> &[u64] {
         &self.edges
     }
 
-    /// Returns the first pixel column and the first one right of the axis.
+    /// Returns the axis's first pixel column and the first one right of it, both counted from the
+    /// picture's left edge.
     #[must_use]
     pub fn columns(&self) -> (i32, i32) {
         (self.x0, self.x0 + self.edges.len().saturating_sub(1) as i32)
@@ -83,7 +106,8 @@ impl MomentAxis {
     }
 
     /// Returns the pixel columns from the moment `from` to the moment `to`, as far as the axis
-    /// shows them: the first, and the first one right of them.
+    /// shows them: the first, and the first one right of them. `None` if the axis shows none of
+    /// these moments.
     #[must_use]
     pub fn range(&self, (from, to): (u64, u64)) -> Option<(i32, i32)> {
         let (first, last) = (*self.edges.first()?, *self.edges.last()?);
@@ -94,8 +118,8 @@ impl MomentAxis {
     }
 }
 
-/// Draws the moment on the screen and the selected range of moments on a chart that fills the pixel
-/// rows `rows` (first, and the first one below).
+/// Draws a line at the moment on the screen and a tint over the selected range of moments, on a
+/// chart that fills the pixel rows `rows` (first, and the first one below).
 pub fn draw_moment(
     bitmap: &mut Bitmap,
     axis: &MomentAxis,

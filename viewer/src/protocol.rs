@@ -28,10 +28,18 @@ pub enum Surface {
 impl Surface {
     /// All pictures.
     pub const ALL: [Self; 3] = [Self::Timeline, Self::Left, Self::Right];
+    /// The pictures of the panes, from left to right.
+    pub const PANES: [Self; 2] = [Self::Left, Self::Right];
+
+    /// Returns the index of the picture's pane, 0 (left) or 1 (right); `None` for the timeline.
+    #[must_use]
+    pub const fn pane(self) -> Option<usize> {
+        (self as usize).checked_sub(1)
+    }
 }
 
 /// The size of the page's pictures, its scale and its colors.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Screen {
     /// Width and height in pixels of each picture, in the order of [`Surface::ALL`]; (0, 0) if it
     /// is not on the page.
@@ -40,6 +48,12 @@ pub struct Screen {
     pub scale: f32,
     /// Whether the dark colors are used.
     pub is_dark: bool,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self { sizes: [(1, 1); 3], scale: 1.0, is_dark: false }
+    }
 }
 
 /// A pointer action on a picture.
@@ -102,9 +116,9 @@ pub struct FrameRequest {
     pub actions: Vec<Action>,
 }
 
-/// Where a recording on the page comes from.
+/// The source of a recording on the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
+pub enum RecordingSource {
     /// There is no recording.
     #[default]
     None,
@@ -116,22 +130,22 @@ pub enum Source {
     File(u64),
 }
 
-/// Where the recording on the page comes from, and the one that it is compared with.
+/// The sources of the recording on the page and of the recording that it is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
     /// The recording on the page.
-    pub recording: Source,
+    pub recording: RecordingSource,
     /// The recording that it is compared with.
-    pub second: Source,
+    pub second: RecordingSource,
 }
 
 /// A call of `window.vramscope` that the engine answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Call {
     /// Opens a recording; answered when it is on the screen.
-    Open(Source),
+    Open(RecordingSource),
     /// Compares with a recording; answered when the comparison is on the screen.
-    Compare(Source),
+    Compare(RecordingSource),
     /// Goes to the moment after this many events; answered when it is on the screen.
     Seek(u64),
     /// Returns the rows of a view, described by an object in JSON.
@@ -159,7 +173,7 @@ pub enum ToEngine {
         /// The page's whole address.
         address: String,
         /// The file that travels beside the message, if one does.
-        file: Source,
+        file: RecordingSource,
     },
     /// Asks for a frame. Buffers of pictures that were shown travel beside the message.
     Frame(FrameRequest),

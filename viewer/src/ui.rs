@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bitmap::Color;
 use crate::editor_link::EditorTemplate;
+use crate::theme::{Texture, Theme};
 
 /// A piece of a panel: a text or an element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,37 +59,8 @@ pub enum Tag {
 impl Tag {
     /// Returns the element's name in HTML.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::A => "a",
-            Self::Button => "button",
-            Self::Code => "code",
-            Self::Dd => "dd",
-            Self::Details => "details",
-            Self::Div => "div",
-            Self::Dl => "dl",
-            Self::Dt => "dt",
-            Self::H2 => "h2",
-            Self::H3 => "h3",
-            Self::I => "i",
-            Self::Input => "input",
-            Self::Kbd => "kbd",
-            Self::Label => "label",
-            Self::Li => "li",
-            Self::Ol => "ol",
-            Self::Option => "option",
-            Self::P => "p",
-            Self::Select => "select",
-            Self::Span => "span",
-            Self::Summary => "summary",
-            Self::Table => "table",
-            Self::Tbody => "tbody",
-            Self::Td => "td",
-            Self::Th => "th",
-            Self::Thead => "thead",
-            Self::Tr => "tr",
-            Self::Ul => "ul",
-        }
+    pub fn name(self) -> String {
+        format!("{self:?}").to_ascii_lowercase()
     }
 }
 
@@ -223,8 +195,8 @@ impl Element {
         Self::text(Tag::Button, text).with(Attribute::Type, "button").with_command(command)
     }
 
-    /// Creates a link that opens a line of a file in the user's editor; the text alone if there is
-    /// no template, or the file is not known.
+    /// Creates a link that opens a line of a file in the user's editor, whose template is `editor`;
+    /// the text alone without a template, or if the file is not known.
     #[must_use]
     pub fn file_link(text: impl Into<String>, editor: Option<&EditorTemplate>, file: &str, line: u32) -> Self {
         match editor.and_then(|editor| editor.link(file, line)) {
@@ -283,25 +255,41 @@ impl Element {
         self
     }
 
-    /// Appends a text.
+    /// Appends a text to the content.
     #[must_use]
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         self.children.push(Node::Text(text.into()));
         self
     }
 
-    /// Appends an element.
+    /// Appends a node, such as an element, to the content.
     #[must_use]
     pub fn with_child(mut self, child: impl Into<Node>) -> Self {
         self.children.push(child.into());
         self
     }
 
-    /// Appends elements.
+    /// Appends elements to the content.
     #[must_use]
     pub fn with_children(mut self, children: impl IntoIterator<Item = Self>) -> Self {
         self.children.extend(children.into_iter().map(Node::from));
         self
+    }
+
+    /// Adds a texture to a swatch.
+    #[must_use]
+    pub fn with_texture(self, theme: &Theme, texture: Texture) -> Self {
+        match self.color.filter(|_| texture != Texture::None) {
+            Some(color) => self.with_pattern(texture.name(), theme.texture_ink(color)),
+            None => self,
+        }
+    }
+
+    /// Adds a pattern of the style sheet to a swatch, with strokes of color `ink`.
+    #[must_use]
+    pub fn with_pattern(self, name: &str, ink: Color) -> Self {
+        let class = format!("texture texture-{name}");
+        self.with_child(Self::new(Tag::I).with_class(class).with_color(ink))
     }
 
     /// Returns the text of the element and all of its content, pieces separated by spaces.
@@ -374,7 +362,7 @@ pub fn plain_text(nodes: &[Node]) -> String {
     text.replace('\u{a0}', " ")
 }
 
-/// Returns a list of names and values.
+/// Creates a list of names with their values.
 #[must_use]
 pub fn facts(rows: impl IntoIterator<Item = (impl Into<String>, Node)>) -> Element {
     let mut list = Element::new(Tag::Dl).with_class("facts");
@@ -385,7 +373,7 @@ pub fn facts(rows: impl IntoIterator<Item = (impl Into<String>, Node)>) -> Eleme
     list
 }
 
-/// Returns a swatch, a small area of a color.
+/// Creates a swatch, a small area that shows a color.
 #[must_use]
 pub fn swatch(color: Color) -> Element {
     Element::new(Tag::I).with_class("swatch").with_color(color)

@@ -8,13 +8,16 @@
 
 /// Maximum height of a list's element in CSS pixels; the style sheet has this number, too.
 pub const MAX_HEIGHT: f64 = 8_000_000.0;
-/// Height at both ends of the element, in pixels, in which its pixels equal the list's pixels.
+/// Height at both ends of a list's element, in CSS pixels, in which scrolling the element by a
+/// pixel scrolls the list by a pixel.
 const EXACT_HEIGHT: f64 = 200_000.0;
-/// A movement of fewer heights of the view than this moves the list by an equal number of pixels.
+/// Movements of the scroll bar below this many heights of the view are small: they move the list by
+/// an equal number of pixels.
 const SMALL_MOVEMENT: f64 = 4.0;
-/// Maximum distance in pixels of the scroll bar from where the list is.
+/// Maximum difference in pixels between the scroll bar's position and the position that corresponds
+/// to the list's.
 const MAX_DRIFT: f64 = 100_000.0;
-/// Number of rows that stay in view before and after a row that the list scrolls to.
+/// Number of rows that remain in view above and below a row that the list scrolls to.
 const MARGIN_ROWS: f64 = 2.0;
 
 /// The size of a list and of the view on it, in CSS pixels.
@@ -36,41 +39,42 @@ impl ListSize {
         self.rows as f64 * self.row_height + self.heading_height
     }
 
-    /// Returns the greatest positions of the list and of its element.
+    /// Returns the greatest scroll positions, in pixels, of the list and of its element, in this
+    /// order.
     fn ends(&self) -> (f64, f64) {
         let height = self.full_height();
         let end = |height: f64| (height - self.view_height).max(0.0);
         (end(height), end(height.min(MAX_HEIGHT)))
     }
 
-    /// Returns the position of the list for a position of its element.
+    /// Converts a scroll position of the list's element to one of the list, in pixels.
     fn list_position(&self, element: f64) -> f64 {
         let (list_end, element_end) = self.ends();
-        let exact = EXACT_HEIGHT.min(element_end / 4.0);
-        if list_end <= element_end || element <= exact {
-            element
-        } else if element >= element_end - exact {
-            list_end - (element_end - element)
-        } else {
-            exact + (element - exact) * (list_end - 2.0 * exact) / (element_end - 2.0 * exact)
-        }
+        self.converted(element, element_end, list_end)
     }
 
-    /// Returns the position of the list's element for a position of the list.
+    /// Converts a scroll position of the list to one of its element, in pixels.
     fn element_position(&self, list: f64) -> f64 {
         let (list_end, element_end) = self.ends();
+        self.converted(list, list_end, element_end)
+    }
+
+    /// Converts a position between 0 and `end` to one between 0 and `other_end`: equally far from
+    /// the start or the end near these, and proportional in between.
+    fn converted(&self, position: f64, end: f64, other_end: f64) -> f64 {
+        let (list_end, element_end) = self.ends();
         let exact = EXACT_HEIGHT.min(element_end / 4.0);
-        if list_end <= element_end || list <= exact {
-            list
-        } else if list >= list_end - exact {
-            element_end - (list_end - list)
+        if list_end <= element_end || position <= exact {
+            position
+        } else if position >= end - exact {
+            other_end - (end - position)
         } else {
-            exact + (list - exact) * (element_end - 2.0 * exact) / (list_end - 2.0 * exact)
+            exact + (position - exact) * (other_end - 2.0 * exact) / (end - 2.0 * exact)
         }
     }
 }
 
-/// The position of a list.
+/// The scroll position of a long list and of its shorter element, in CSS pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct VirtualScroll {
     /// Position of the list's element as last known or set.
@@ -80,8 +84,8 @@ pub struct VirtualScroll {
 }
 
 impl VirtualScroll {
-    /// Notes that the user has scrolled the list's element to a position. Returns the position to
-    /// set in its place, if it has to be another.
+    /// Handles that the user has scrolled the list's element to position `element`, in pixels.
+    /// Returns another position to set instead, or `None`.
     pub fn scrolled(&mut self, size: &ListSize, element: f64) -> Option<f64> {
         let (list_end, element_end) = size.ends();
         let element = element.clamp(0.0, element_end);
@@ -97,8 +101,8 @@ impl VirtualScroll {
         is_corrected.then_some(exact)
     }
 
-    /// Scrolls so that a row is in view: just so if it is near, else to the middle. Returns the
-    /// position to set; `None` if the row is in view.
+    /// Scrolls the list so that a row is in view: by as little as possible if it is near, else to
+    /// the middle. Returns the position of the element to set; `None` if the row is in view.
     pub fn reveal(&mut self, size: &ListSize, row: u64) -> Option<f64> {
         let (list_end, element_end) = size.ends();
         let list = self.element + self.offset;
@@ -125,20 +129,20 @@ impl VirtualScroll {
         Some(self.element)
     }
 
-    /// Returns true if the list's element is at a position, to the pixel.
+    /// Returns true if the list's element is within a pixel of position `element`.
     #[must_use]
     pub fn is_at(&self, size: &ListSize, element: f64) -> bool {
         let (_, element_end) = size.ends();
         (element.clamp(0.0, element_end) - self.element).abs() < 1.0
     }
 
-    /// Returns the position of the list's element.
+    /// Returns the scroll position of the list's element, in pixels.
     #[must_use]
     pub fn position(&self) -> f64 {
         self.element
     }
 
-    /// Returns the position of the list less that of its element.
+    /// Returns the list's scroll position minus its element's, in pixels.
     #[must_use]
     pub fn offset(&self) -> f64 {
         self.offset

@@ -1,4 +1,4 @@
-//! Names inside the bands that are large enough, and the labels of the vertical axis.
+//! Names inside bands and rectangles that have room for them, and the labels of the vertical axis.
 
 use std::ops::Range;
 
@@ -8,57 +8,52 @@ use vramscope_trace::sort::sort_by_key;
 
 use super::geometry::Geometry;
 use crate::bitmap::Rect;
+use crate::picture::AxisLabel;
 use crate::text::Typesetter;
 use crate::units;
 
 /// Font size of all labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
-/// Minimum height of a band with a name, in units (pixels at scale 1).
+/// Minimum height of a band that gets a name, in units (pixels at scale 1).
 const MIN_HEIGHT: f32 = 13.0;
-/// Minimum width of a band with a name, in units (pixels at scale 1).
+/// Minimum width of a band that gets a name, in units (pixels at scale 1).
 const MIN_WIDTH: f32 = 48.0;
 /// Space left and right of a name, in units (pixels at scale 1).
 const PADDING: f32 = 5.0;
 /// Minimum distance between labels of the vertical axis, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
-/// Usual distance between addresses on the vertical axis, in units (pixels at scale 1).
+/// Smallest distance between evenly spaced addresses on the vertical axis, in units (pixels at
+/// scale 1).
 const ADDRESS_DISTANCE: f32 = 40.0;
-/// Length in bytes below which an address axis shows the last 7 digits of addresses.
+/// Number of bytes on an address axis below which its labels show the last 7 hexadecimal digits of
+/// an address instead of the first ones.
 const SHORT_AXIS_BYTES: u64 = 1 << 28;
 
-/// A name inside a band.
+/// A name inside a band or rectangle, shortened to fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BandLabel {
     pub(super) text: String,
-    /// Space for the text, inside the band in all of its columns.
+    /// Pixels for the text, all of them inside the band.
     pub(super) area: Rect,
     /// The layer that gives the band its color.
     pub(super) layer: u8,
+    /// Whether the band has the second shade of its color.
     pub(super) is_alternate: bool,
 }
 
-/// A label of the vertical axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AxisLabel {
-    pub(super) text: String,
-    /// Distance from the picture's upper edge, in pixels.
-    pub(super) y: i32,
-    /// Whether a grid line belongs to it.
-    pub(super) has_line: bool,
-}
-
-/// Consecutive columns in which a part of a layout has room for a name at one height.
+/// The largest common rectangle of a band in consecutive columns of a stacked layout, which may
+/// hold the band's name.
 #[derive(Clone, Debug)]
 struct Run {
     content: BandHit,
     layer: u8,
     columns: Range<usize>,
-    /// The pixel rows that it fills in all of these columns.
+    /// The pixel rows that the band fills in all of these columns.
     rows: Range<u32>,
 }
 
-/// Returns the widest runs of every part of a stacked layout that are at least `min_height` pixel
-/// rows high and `min_width` columns wide.
+/// Returns for each band, and for the small allocations of each layer, the run with the most
+/// columns; omits runs lower than `min_height` pixel rows or narrower than `min_width` columns.
 fn widest_runs(layout: &BandLayout, min_height: u32, min_width: usize) -> Vec<Run> {
     let mut complete: Vec<Run> = Vec::new();
     let mut current: Vec<Run> = Vec::new();
@@ -100,8 +95,9 @@ fn widest_runs(layout: &BandLayout, min_height: u32, min_width: usize) -> Vec<Ru
     complete
 }
 
-/// Returns the names of the parts of a stacked layout that have room for them. `name_of` returns
-/// the short name of an allocation by row number, `layer_name` that of a layer.
+/// Returns the names to draw in a stacked layout: one for each band, and for the small allocations
+/// of each layer, if there is room. `name_of` returns the short name of an allocation by row
+/// number, and `layer_name` the name of a layer.
 pub(super) fn band_labels(
     layout: &BandLayout,
     geometry: &Geometry,
@@ -130,8 +126,8 @@ pub(super) fn band_labels(
     labels
 }
 
-/// Returns the names of the rectangles of an address map that have room for them, as far as it is
-/// painted. `name_of` returns the short name of an allocation by row number.
+/// Returns the names to draw in an address map: one for each allocation that is painted so far and
+/// has room for it. `name_of` returns the short name of an allocation by row number.
 pub(super) fn map_labels(
     map: &AddressMap,
     geometry: &Geometry,
@@ -154,8 +150,9 @@ pub(super) fn map_labels(
     labels
 }
 
-/// Returns the label with as much of `name` as fits into `area`, or `None` if too little does. The
-/// last argument is the layer and the shade of the area.
+/// Returns the label of a band with as much of `name` as fits into `area`, or `None` if fewer than
+/// three letters would remain of a longer name. The last argument is the band's layer, and whether
+/// it has the layer's second shade.
 fn fitted(
     name: &str,
     area: Rect,
@@ -171,14 +168,15 @@ fn fitted(
     is_useful.then_some(BandLabel { text, area, layer, is_alternate })
 }
 
-/// Returns true if an allocation has the second of the two shades of its color, by which neighbors
-/// can be told apart. An allocation keeps its shade while it is shown.
+/// Returns true if the allocation with row number `row` has the second of the two shades of its
+/// color, which tell neighbors apart. The shade depends only on the number.
 #[inline]
 pub(super) fn is_alternate(row: u32) -> bool {
     row.wrapping_mul(0x9e37_79b9) >> 31 == 1
 }
 
-/// Returns the labels of an axis of the bytes in `visible`.
+/// Returns the labels of a vertical axis that shows the byte counts `visible`, the lower end of the
+/// plot first.
 pub(super) fn byte_labels(visible: &Range<u64>, geometry: &Geometry) -> Vec<AxisLabel> {
     let height = f64::from(geometry.height());
     let max_labels = (geometry.plot.height() / geometry.px(AXIS_DISTANCE).max(1)).max(1) as u64;
@@ -195,14 +193,15 @@ pub(super) fn byte_labels(visible: &Range<u64>, geometry: &Geometry) -> Vec<Axis
     labels
 }
 
-/// Returns the labels of an address axis: the addresses at both ends of every range that has room
-/// for them, and about one address in every 40 units of a tall range or of several small ones.
+/// Returns the labels of the vertical axis of an address map: the addresses at both ends of every
+/// address range with room for them, and others at least [`ADDRESS_DISTANCE`] apart in high ranges.
+/// A range too low for two labels has at most one.
 pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLabel> {
     let (scale, visible) = (map.scale(), map.scale().range());
     let (near, far) = (geometry.px(MIN_HEIGHT).max(1), geometry.px(ADDRESS_DISTANCE).max(1));
     let length = visible.end.saturating_sub(visible.start).max(1);
     let step = units::binary_step(length, (geometry.plot.height() / far).max(1) as u64);
-    // Positions on the axis with their addresses: lower ends, upper ends, and all others.
+    // Pairs (axis position, address) by priority: lower ends of ranges, upper ends, others.
     let mut wanted: [Vec<(u64, u64)>; 3] = Default::default();
     for range in map.axis().ranges() {
         let start = range.offset.max(visible.start);
@@ -227,7 +226,7 @@ pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLab
     for (positions, distance) in wanted.iter().zip([near, near, far / 2]) {
         for &(position, address) in positions {
             let y = geometry.plot.y1 - scale.row(position) as i32;
-            // All digits do not fit: the first ones place an address, or on a short axis the last.
+            // All digits do not fit. On a short axis only the last digits differ.
             let text = match length {
                 ..SHORT_AXIS_BYTES => format!("…{:07x}", address % SHORT_AXIS_BYTES),
                 _ => format!("{:#x}…", address >> 24),

@@ -1,4 +1,4 @@
-//! Computes the texts and positions of the view, without colors.
+//! Computes the texts and positions of the "Allocations" view, without colors.
 
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};
@@ -6,25 +6,26 @@ use vramscope_insight::composition::{AllocationRows, LAYERS};
 use vramscope_trace::sort::sort_by;
 
 use super::geometry::Geometry;
-use super::labels::{AxisLabel, BandLabel, band_labels, byte_labels, map_labels, range_labels};
+use super::labels::{BandLabel, band_labels, byte_labels, map_labels, range_labels};
 use super::outline::Outline;
 use crate::group_style::GroupStyle;
+use crate::picture::AxisLabel;
 use crate::text::Typesetter;
 
 /// Text in the middle of a view without allocations.
 const EMPTY: &str = "no memory is allocated in this range";
 
-/// A layout of all allocations: stacked, or by address.
+/// A layout of the view's allocations: stacked in each column, or at their addresses.
 #[derive(Clone, Debug)]
 pub enum AllocationsLayout {
-    /// Bands stacked in the order of their starts.
+    /// Allocations as bands over time, stacked in the order in which they were allocated.
     Stacked(BandLayout),
-    /// Rectangles at their addresses.
+    /// Allocations as rectangles, from first to last moment and from first to last address.
     ByAddress(AddressMap),
 }
 
 impl AllocationsLayout {
-    /// Returns the number of columns.
+    /// Returns the number of columns, each of which shows one moment.
     #[must_use]
     pub fn columns(&self) -> usize {
         match self {
@@ -34,17 +35,18 @@ impl AllocationsLayout {
     }
 }
 
-/// The inputs of the view.
+/// The inputs of an [`AllocationsScene`].
 pub struct AllocationsContent<'a> {
     /// The layout, with [`Geometry::height`] pixel rows and at most [`Geometry::width`] columns.
     pub layout: AllocationsLayout,
-    /// The color of every layer.
+    /// The style of every layer. A layer is a group of allocations with a color of its own; the
+    /// last layer has all other groups.
     pub styles: [GroupStyle; LAYERS],
     /// Returns the short name of an allocation's site, by row number.
     pub name_of: &'a mut dyn FnMut(u32) -> String,
     /// Returns the name of a layer's group.
     pub layer_name: &'a mut dyn FnMut(u8) -> String,
-    /// The layer to emphasize; all others are drawn dim.
+    /// The layer to emphasize; all others are drawn dim. `None` to draw all alike.
     pub emphasized: Option<u8>,
 }
 
@@ -53,41 +55,41 @@ pub struct AllocationsContent<'a> {
 pub enum Target {
     /// An allocation.
     Allocation {
-        /// Its row number.
+        /// Row number of the allocation in [`AllocationRows`].
         row: u32,
     },
-    /// The allocations of a layer that are less than a pixel high.
+    /// All allocations of a layer that are less than a pixel high in this column.
     Small {
-        /// The layer.
+        /// Index of the layer.
         layer: u8,
-        /// Their bytes.
+        /// Bytes of these allocations.
         bytes: u64,
     },
-    /// Free memory of a segment; [`AddressMap::hit`] tells its range.
+    /// Free memory of a segment; [`AddressMap::hit`] returns its address range.
     Free,
     /// Addresses that are not reserved at the column's moment.
     NotReserved,
 }
 
-/// The view ready to draw.
+/// The "Allocations" view ready to draw.
 #[derive(Clone, Debug)]
 pub struct AllocationsScene {
-    /// Positions of the plot.
+    /// Pixel positions of the plot.
     pub geometry: Geometry,
     pub(super) layout: AllocationsLayout,
     pub(super) styles: [GroupStyle; LAYERS],
     pub(super) emphasized: Option<u8>,
-    /// Row numbers of the allocations that are outlined, ascending; `None` if none are, and nothing
-    /// is dimmed for them.
+    /// Row numbers of the outlined allocations, ascending; all others are drawn dim. `None` if
+    /// nothing is outlined or dim.
     pub(super) outlined: Option<Vec<u32>>,
     pub(super) labels: Vec<BandLabel>,
     pub(super) axis_labels: Vec<AxisLabel>,
-    /// Text in the middle of an empty view.
+    /// Text in the middle of an empty view; `None` if allocations are shown.
     pub(super) notice: Option<&'static str>,
 }
 
 impl AllocationsScene {
-    /// Computes the view for a picture with `geometry`.
+    /// Computes texts and positions for a picture with `geometry`. Nothing is outlined yet.
     #[must_use]
     pub fn new(content: AllocationsContent, geometry: Geometry, typesetter: &Typesetter) -> Self {
         let AllocationsContent { layout, styles, name_of, layer_name, emphasized } = content;
@@ -107,7 +109,7 @@ impl AllocationsScene {
         Self { geometry, layout, styles, emphasized, outlined: None, labels, axis_labels, notice }
     }
 
-    /// Outlines the allocations of the picture that `matches` accepts by their row numbers, and
+    /// Outlines the allocations of the picture for whose row numbers `matches` returns true, and
     /// makes all others dim. Call it again after more of an address map is painted.
     pub fn outline_matches(&mut self, matches: &mut dyn FnMut(u32) -> bool) {
         let mut rows: Vec<u32> = Vec::new();
@@ -127,18 +129,20 @@ impl AllocationsScene {
         self.outlined = Some(rows);
     }
 
-    /// Returns true if an allocation is outlined; `None` if none are.
+    /// Returns true if the allocation with row number `row` is outlined, false if it is dim, and
+    /// `None` before [`outline_matches`](Self::outline_matches).
     pub(super) fn is_outlined(&self, row: u32) -> Option<bool> {
         self.outlined.as_ref().map(|rows| rows.binary_search(&row).is_ok())
     }
 
-    /// Returns the layout.
+    /// Returns the layout of the allocations.
     #[must_use]
     pub fn layout(&self) -> &AllocationsLayout {
         &self.layout
     }
 
-    /// Returns true if everything is painted; an address map is painted in steps.
+    /// Returns true if the layout is complete. An address map is painted in several steps; a
+    /// stacked layout is always complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         match &self.layout {
@@ -164,12 +168,8 @@ impl AllocationsScene {
         }
     }
 
-    /// Sets the layer to emphasize; all others are drawn dim. `None` draws all alike.
-    pub fn emphasize(&mut self, layer: Option<u8>) {
-        self.emphasized = layer;
-    }
-
-    /// Returns the moment that the column at `x` shows; `None` outside of the plot.
+    /// Returns the moment (event number) that the column at `x` pixels from the picture's left edge
+    /// shows; `None` outside of the plot.
     #[must_use]
     pub fn moment(&self, x: i32) -> Option<u64> {
         let column = self.geometry.column(x, self.layout.columns())?;
@@ -179,8 +179,8 @@ impl AllocationsScene {
         }
     }
 
-    /// Returns the column and the pixel row of the layout at pixel (`x`, `y`), counted from its
-    /// lower left corner; `None` outside of the plot.
+    /// Returns the layout's column and pixel row at pixel (`x`, `y`) of the picture; `None` outside
+    /// of the plot. Pixel rows are counted from the plot's lower edge.
     #[must_use]
     pub fn position(&self, (x, y): (i32, i32)) -> Option<(usize, u32)> {
         self.geometry.column(x, self.layout.columns()).zip(self.geometry.pixel_row(y))
@@ -207,8 +207,8 @@ impl AllocationsScene {
         }
     }
 
-    /// Returns the outline of an allocation, empty if it has no pixel of its own here. `rows` are
-    /// the rows from which the layout was computed.
+    /// Returns the outline of the allocation with row number `row`; empty if it has no pixel of its
+    /// own in the picture. `rows` are the allocations that the layout was computed for.
     #[must_use]
     pub fn outline(&self, rows: &impl AllocationRows, row: u32) -> Outline {
         match &self.layout {

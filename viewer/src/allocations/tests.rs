@@ -15,19 +15,21 @@ use crate::heatmap::Highlight;
 use crate::text::Typesetter;
 use crate::theme::Theme;
 
-/// Moments that the test history comprises.
+/// Number of moments of the test history.
 const MOMENTS: u64 = 4_000;
-/// Address of the only segment, and its size in bytes.
+/// Address and size in bytes of the only segment of the test history.
 const SEGMENT: (u64, u64) = (1 << 40, 1 << 28);
 
-/// Allocations at increasing addresses, with their starts and ends in order.
+/// Random allocations at increasing addresses; they do not overlap.
 struct TestRows {
-    /// Span and address.
+    /// Span and address of each allocation; the index is the row number.
     rows: Vec<(AllocationSpan, u64)>,
+    /// The starts and ends in ascending order: moment, row number, and true for a start.
     changes: Vec<(u64, u32, bool)>,
 }
 
 impl TestRows {
+    /// Creates random allocations; equal seeds create equal ones.
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut address = SEGMENT.0;
@@ -68,7 +70,7 @@ impl AllocationRows for TestRows {
     }
 }
 
-/// A history, its indexes, and a picture's geometry.
+/// A test history, the indexes over it, and the geometry of a picture of it.
 struct TestView {
     rows: TestRows,
     series: CompositionSeries,
@@ -80,7 +82,7 @@ struct TestView {
 }
 
 impl TestView {
-    /// Computes a view whose columns are `step` pixels wide.
+    /// Creates a view of a random history whose columns are `step` pixels wide.
     fn new(seed: u64, size: (u32, u32), scale: f32, step: u32) -> Self {
         let rows = TestRows::new(seed);
         let mut series = CompositionSeries::new(0);
@@ -98,6 +100,7 @@ impl TestView {
         Self { rows, series, index, segments, columns, geometry, size }
     }
 
+    /// Computes the scene of a layout; allocations are named `allocation 3`, layers `layer 3`.
     fn scene(&self, layout: AllocationsLayout) -> AllocationsScene {
         let content = AllocationsContent {
             layout,
@@ -112,6 +115,7 @@ impl TestView {
         AllocationsScene::new(content, self.geometry, &Typesetter::new())
     }
 
+    /// Computes the scene of the stacked layout.
     fn stacked(&self) -> AllocationsScene {
         let highest = self.columns.iter().map(|column| column.total).max().unwrap_or(0);
         let visible = 0..highest + highest / 12;
@@ -120,6 +124,7 @@ impl TestView {
         self.scene(AllocationsLayout::Stacked(layout))
     }
 
+    /// Computes the scene of the completely painted address map.
     fn by_address(&self) -> AllocationsScene {
         let moments = self.columns.iter().map(|column| column.moment).collect();
         let mut map = AddressMap::new(&self.segments, moments, None, self.geometry.height());
@@ -128,7 +133,7 @@ impl TestView {
     }
 }
 
-/// Returns the codes of a scene's pixels, the lowest row first.
+/// Returns the pixel codes of a scene, the lowest row first.
 fn codes(scene: &AllocationsScene) -> Vec<u8> {
     let (width, height) = (scene.geometry.width() as usize, scene.geometry.height() as usize);
     match &scene.layout {
@@ -155,7 +160,7 @@ fn painted_heights_add_up_to_the_live_bytes() {
 }
 
 #[test]
-fn hit_is_what_is_painted() {
+fn hit_returns_the_object_painted_at_a_pixel() {
     for (seed, scale, step) in [(5, 1.0, 1), (6, 2.0, 1), (7, 1.0, 2)] {
         let view = TestView::new(seed, (400, 300), scale, step);
         let plot = view.geometry.plot;
@@ -227,7 +232,7 @@ fn emphasis_dims_all_other_layers() {
         bitmap
     };
     let before = picture(&scene);
-    scene.emphasize(Some(3));
+    scene.emphasized = Some(3);
     let after = picture(&scene);
     let codes = codes(&scene);
     let plot = view.geometry.plot;
@@ -266,7 +271,7 @@ fn names_lie_inside_their_bands() {
 }
 
 #[test]
-fn address_axis_has_addresses_at_its_ends_and_between() {
+fn address_axis_is_labelled_at_both_ends_and_between() {
     let view = TestView::new(13, (400, 300), 1.0, 1);
     let mut labels = view.by_address().axis_labels;
     labels.sort_by_key(|label| std::cmp::Reverse(label.y));
@@ -279,7 +284,7 @@ fn address_axis_has_addresses_at_its_ends_and_between() {
 }
 
 #[test]
-fn empty_view_says_so() {
+fn empty_view_shows_a_notice() {
     let view = TestView::new(11, (400, 200), 1.0, 1);
     let empty = BandLayout::new((&view.index, &view.rows), &view.series, &[], &(0..1), view.geometry.height());
     let scene = view.scene(AllocationsLayout::Stacked(empty));

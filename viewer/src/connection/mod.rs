@@ -6,6 +6,7 @@
 
 mod messages;
 mod position;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use vramscope_trace::live_protocol::{RECORDING_ENDED, StreamNote, TOO_MANY_CLIEN
 
 use messages::{CANNOT_RESUME, FOLLOWS_NEW_RUN, NEW_RUN, NO_PROGRAM, TOKEN_REQUIRED, TOO_MANY_VIEWERS, TOO_SLOW};
 pub use position::{History, ResumeOutcome, StreamPosition};
+pub use state::ConnectionState;
 
 use crate::link::Link;
 use crate::model::{Model, Origin};
@@ -21,36 +23,6 @@ use crate::model::{Model, Origin};
 /// Delay in milliseconds after which a resumed stream of an ended recording counts as live, if it
 /// stays open without a message. The server closes it at once if the recording has not continued.
 const SILENCE_MS: i32 = 700;
-
-/// The state of the live connection, which the page's header shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ConnectionState {
-    /// The page does not show a live recording: it has not connected yet, or shows a file.
-    #[default]
-    None,
-    /// The program's stream is connected, and its messages are decoded as they arrive.
-    Live,
-    /// The connection was lost and is being restored.
-    Reconnecting,
-    /// The server reported that the recording has ended.
-    Ended,
-    /// The connection was lost or given up; the page reconnects only if the user asks.
-    Disconnected,
-}
-
-impl ConnectionState {
-    /// Returns the state's name in the scripting interface (`window.vramscope`).
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Live => "live",
-            Self::Reconnecting => "reconnecting",
-            Self::Ended => "ended",
-            Self::Disconnected => "disconnected",
-        }
-    }
-}
 
 /// Number of a connection attempt, counted from 1. A timer has the number of its attempt, and is
 /// ignored once another attempt has begun.
@@ -443,8 +415,8 @@ impl Connection {
         effects.extend([Effect::CloseSocket, Effect::ShowMessage(message), Effect::StateChanged]);
     }
 
-    /// Appends [`Effect::AttemptSettled`] on the first call for an attempt, and the message that
-    /// the page was too slow if that was its reason. Later calls for the attempt do nothing.
+    /// Appends [`Effect::AttemptSettled`] on the first call for an attempt, and a message to the
+    /// user if the attempt was made because the page fell behind. Later calls do nothing.
     fn settle(&mut self, effects: &mut Vec<Effect>) {
         let Some(attempt) = self.attempt.as_mut().filter(|attempt| !attempt.is_settled) else { return };
         attempt.is_settled = true;

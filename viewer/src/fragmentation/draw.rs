@@ -8,19 +8,21 @@ use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
-/// Titles of the charts.
+/// Titles of the three charts, from the top.
 const TITLES: [&str; 3] = [
     "fragmentation: 1 − largest free block ÷ free bytes",
     "free bytes in segments",
     "largest free block, and largest request (dots above the line do not fit)",
 ];
 
-/// Draws the picture on `bitmap`, which must have the size that the scene was computed for.
+/// Draws the "Fragmentation" view's picture on `bitmap`, which must have the size that the scene
+/// was computed for.
 pub fn draw(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
-/// Draws the picture on a whole surface.
+/// Draws the "Fragmentation" view's picture on a surface, which must have the size that the scene
+/// was computed for.
 pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
     let (upper, lower) = (scene.upper, scene.lower);
     surface.pixels(theme.background, |bitmap| {
@@ -33,10 +35,7 @@ pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut i
     });
     let size = TEXT * scene.scale;
     for label in &scene.labels {
-        let tick = Rect::new(upper.x0 - px(4.0, scene.scale), label.y, upper.x0, label.y + scene.stroke());
-        surface.fill(tick, theme.faint);
-        let at = ((upper.x0 - px(8.0, scene.scale)) as f32, label.y as f32);
-        surface.text(&label.text, size, at, Align::Right, theme.dim);
+        label.draw(surface, upper.x0, TEXT, scene.scale, theme);
     }
     for (title, chart) in TITLES.into_iter().zip([upper, lower, scene.requests]) {
         let at = (chart.x0 as f32, (chart.y0 - px(10.0, scene.scale)) as f32);
@@ -50,7 +49,7 @@ pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut i
     }
 }
 
-/// Draws the lines of the vertical axes' labels.
+/// Draws the horizontal grid lines at the labels of the vertical axes.
 fn draw_grid(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     let color = theme.well.mix(theme.dim, 0.22);
     for label in scene.labels.iter().filter(|label| label.has_line) {
@@ -58,7 +57,8 @@ fn draw_grid(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     }
 }
 
-/// Draws fragmentation: its range in each column, and the line of its values.
+/// Draws the chart of fragmentation: a band from the lowest to the highest value in each column,
+/// the line of the values at the columns' ends, and the dashed line of the threshold.
 fn draw_fragmentation(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     let band = theme.well.mix(theme.free, 0.35);
     let (x0, x1) = scene.axis.columns();
@@ -73,8 +73,8 @@ fn draw_fragmentation(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bi
     }
 }
 
-/// Draws the free bytes with the heatmap's colors and hatching, the largest free blocks and the
-/// largest requests.
+/// Draws the lower two charts: the stuck and releasable bytes with the heatmap's colors and
+/// hatching, and the largest free blocks with the largest requests.
 fn draw_free(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     let period = (scene.scale * 6.0).round().max(4.0) as i32;
     let stroke = (scene.scale * 2.0).round().max(1.0) as i32;
@@ -103,7 +103,8 @@ fn draw_free(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     }
 }
 
-/// Draws the text of the fragmentation to mark, and where it is first exceeded.
+/// Draws the threshold's text right of the chart, and a diamond where fragmentation first exceeds
+/// the threshold.
 fn draw_threshold(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
     let size = (TEXT - 0.5) * scene.scale;
     let ((line, _), text) = &scene.threshold;

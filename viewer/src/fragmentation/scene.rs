@@ -1,72 +1,65 @@
-//! Computes the texts and positions of the picture, without colors.
+//! Computes the texts and positions of the "Fragmentation" view's picture, without colors.
 
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{ByteSize, Count, Percent};
 
 use crate::bitmap::{Bitmap, Rect};
-use crate::picture::{MomentAxis, chart_columns, px};
+use crate::picture::{AxisLabel, MomentAxis, chart_columns, px};
 use crate::units;
 
 /// Font size of all labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
 /// Height above each chart, for its title, in units (pixels at scale 1).
 const TITLE: f32 = 21.0;
-/// Height below the lower chart, for the times, in units (pixels at scale 1).
+/// Height below the lowest chart, for the times, in units (pixels at scale 1).
 const TIMES: f32 = 18.0;
-/// Parts of the charts' height that the upper one and the one of requests have.
+/// Shares of the charts' total height, from 0 to 1: of the chart of fragmentation, and of the chart
+/// of requests. The chart of free bytes has the rest.
 const PARTS: (f32, f32) = (0.36, 0.28);
 /// Minimum distance between labels of the vertical axes, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
-/// How many times the largest free block the axis of requests shows at most. Larger requests are
-/// drawn at its upper end.
+/// Maximum length of the axis of requests, as a multiple of the largest free block. Larger requests
+/// are drawn at the axis's upper end.
 const MOST_ABOVE_FREE: u64 = 3;
 
-/// The inputs of the picture.
+/// The inputs of a [`FragmentationScene`].
 #[derive(Clone, Debug, Default)]
 pub struct FragmentationContent {
-    /// The moments of the columns.
+    /// The moments that the pixel columns show.
     pub axis: MomentAxis,
-    /// The values of the columns.
+    /// The values of the pixel columns, from left to right.
     pub columns: Vec<FragmentationColumn>,
-    /// The fragmentation to mark, 0 to 1.
+    /// The threshold of fragmentation, from 0 to 1, that the chart marks by a dashed line.
     pub threshold: f64,
-    /// The moment at which fragmentation first exceeds it, and its value then, if that is known.
+    /// The moment (event number) at which fragmentation first exceeds the threshold, and its value
+    /// then; `None` if it never does or that is not known yet.
     pub crossing: Option<(u64, f64)>,
-    /// Text in the middle of a picture without values.
+    /// Text in the middle of a picture without columns.
     pub notice: &'static str,
 }
 
-/// The object at a pixel of the charts.
+/// A part of the charts that a pixel shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Nothing.
+    /// The background of a chart, or a grid line.
     Background,
-    /// The dashed line of the fragmentation to mark.
+    /// The dashed line of the threshold.
     Threshold,
-    /// The fragmentation at the column's end.
+    /// The line of the fragmentation at the columns' ends.
     Fragmentation,
-    /// From the lowest to the highest fragmentation in the column.
+    /// The band from the lowest to the highest fragmentation in the column.
     Band,
-    /// Free bytes beside live blocks.
+    /// Free bytes in segments with live blocks.
     Stuck,
-    /// Free bytes that could be released.
+    /// Free bytes in segments without live blocks, which could be released.
     Releasable,
-    /// The largest free block.
+    /// The line of the largest free block.
     LargestFree,
-    /// The largest request.
+    /// The dot of the column's largest request.
     LargestRequest,
 }
 
-/// A label of a vertical axis: its text, and its distance in pixels from the picture's upper edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AxisLabel {
-    pub(super) text: String,
-    pub(super) y: i32,
-    /// Whether a grid line belongs to it.
-    pub(super) has_line: bool,
-}
-
-/// The pixel rows of everything in one column: each the first row, and the first one below.
+/// The pixel rows of each [`Part`] in one pixel column: the first row, and the first one below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ColumnRows {
     pub(super) band: (i32, i32),
@@ -74,14 +67,14 @@ pub(super) struct ColumnRows {
     pub(super) releasable: (i32, i32),
     pub(super) stuck: (i32, i32),
     pub(super) largest_free: (i32, i32),
-    /// Empty without a request.
+    /// (0, 0) without a request in the column.
     pub(super) largest_request: (i32, i32),
 }
 
-/// The picture ready to draw.
+/// The "Fragmentation" view's picture ready to draw.
 #[derive(Clone, Debug, Default)]
 pub struct FragmentationScene {
-    /// The moments of the columns.
+    /// The moments that the pixel columns show.
     pub axis: MomentAxis,
     /// The chart of fragmentation.
     pub upper: Rect,
@@ -92,22 +85,23 @@ pub struct FragmentationScene {
     pub(super) columns: Vec<FragmentationColumn>,
     pub(super) rows: Vec<ColumnRows>,
     pub(super) labels: Vec<AxisLabel>,
-    /// Rows of the line of the fragmentation to mark, and its text.
+    /// Pixel rows of the threshold's line (first, and the first one below), and its text: `80%`.
     pub(super) threshold: ((i32, i32), String),
-    /// Where fragmentation first exceeds it.
+    /// Pixel at which fragmentation first exceeds the threshold; `None` if the chart does not show
+    /// it.
     pub(super) crossing: Option<(i32, i32)>,
     pub(super) notice: &'static str,
     pub(super) scale: f32,
 }
 
-/// Returns true if a range of pixel rows contains `y`.
+/// Returns true if the pixel rows from `rows.0` up to, but not including, `rows.1` contain `y`.
 fn contains(rows: (i32, i32), y: i32) -> bool {
     (rows.0..rows.1).contains(&y)
 }
 
 impl FragmentationScene {
-    /// Computes the picture of `size` pixels with `scale` pixels per unit. The axis must have been
-    /// made for this size.
+    /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit. The axis
+    /// in `content` must have as many columns as a chart of this size.
     #[must_use]
     pub fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
         let (x0, x1) = chart_columns(size.0, scale);
@@ -146,7 +140,8 @@ impl FragmentationScene {
         px(1.0, self.scale).max(1)
     }
 
-    /// Returns the pixel rows of a horizontal line at a fragmentation.
+    /// Returns the pixel rows (first, and the first one below) of a thin horizontal line at a
+    /// fragmentation from 0 to 1 in the upper chart.
     fn percent_rows(&self, fragmentation: f64) -> (i32, i32) {
         let stroke = self.stroke();
         let room = f64::from((self.upper.height() - stroke).max(0));
@@ -154,18 +149,19 @@ impl FragmentationScene {
         (y, (y + stroke).min(self.upper.y1))
     }
 
-    /// Returns the number of pixel rows of `bytes` on a chart's axis that ends at `top_bytes`: at
-    /// least one, unless there are none.
+    /// Returns the height of `bytes` in pixel rows on a chart whose axis ends at `top_bytes`: at
+    /// least one row, unless `bytes` is 0.
     fn byte_rows(chart: Rect, bytes: u64, top_bytes: u64) -> i32 {
         let rows = (bytes as f64 / top_bytes.max(1) as f64 * f64::from(chart.height())).round() as i32;
         rows.clamp(i32::from(bytes > 0), chart.height())
     }
 
-    /// Computes the pixel rows of every column.
+    /// Returns the pixel rows of every column. The last argument is the bytes at the upper ends of
+    /// the axes: of the chart of free bytes, and of the chart of requests.
     fn column_rows(&self, columns: &[FragmentationColumn], [top_free, top_request]: [u64; 2]) -> Vec<ColumnRows> {
         let (stroke, lower, requests) = (self.stroke(), self.lower, self.requests);
         let dot = px(2.0, self.scale).max(2);
-        // A line joins the value of the column before.
+        // Extends a column's line up or down to the value of the column before.
         let join = |line: (i32, i32), before: Option<(i32, i32)>| match before {
             Some((top, _)) if top > line.1 => (line.0, top),
             Some((_, bottom)) if bottom < line.0 => (bottom, line.1),
@@ -199,7 +195,8 @@ impl FragmentationScene {
         rows
     }
 
-    /// Returns the labels of all vertical axes.
+    /// Returns the labels of the vertical axes of all charts. The argument is the bytes at the
+    /// upper ends of the axes: of the chart of free bytes, and of the chart of requests.
     fn axis_labels(&self, [top_free, top_request]: [u64; 2]) -> Vec<AxisLabel> {
         let distance = px(AXIS_DISTANCE, self.scale).max(1);
         let step = if self.upper.height() >= 4 * distance { 25 } else { 50 };
@@ -222,14 +219,14 @@ impl FragmentationScene {
         labels
     }
 
-    /// Returns the first pixel row of all charts, and the first one below them.
+    /// Returns the first pixel row of the upper chart, and the first one below the lowest chart.
     #[must_use]
     pub fn chart_rows(&self) -> (i32, i32) {
         (self.upper.y0, self.requests.y1)
     }
 
-    /// Returns the object at pixel (`x`, `y`), apart from grid lines, labels and the mark of the
-    /// first crossing; `None` outside of the charts.
+    /// Returns the part that pixel (`x`, `y`) shows; `None` outside of the charts. Ignores the mark
+    /// of the first crossing.
     #[must_use]
     pub fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
         let index = self.axis.index(x)?;
@@ -263,8 +260,8 @@ impl FragmentationScene {
         })
     }
 
-    /// Returns the values of the column at `x`: its moment, and lines of text after one for the
-    /// time; `None` outside of the charts.
+    /// Returns the moment (event number) at the end of the column at `x`, and its values as lines
+    /// of text; `None` outside of the charts.
     #[must_use]
     pub fn values(&self, x: i32) -> Option<(u64, Vec<String>)> {
         let column = self.columns.get(self.axis.index(x)?)?;

@@ -28,11 +28,6 @@ pub(super) struct Svg {
     pending_paint: Option<(Color, f32)>,
 }
 
-/// Returns a color in SVG's notation: `#2a68ad`.
-fn hex(color: Color) -> String {
-    format!("#{:02x}{:02x}{:02x}", color.r, color.g, color.b)
-}
-
 /// Escapes text for XML, and replaces each character that XML forbids by U+FFFD.
 fn escape(text: &str) -> Cow<'_, str> {
     let is_forbidden = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
@@ -88,7 +83,7 @@ impl Svg {
     fn flush(&mut self) {
         if let Some((color, alpha)) = self.pending_paint.take() {
             let opacity = if alpha < 1.0 { format!(" fill-opacity=\"{alpha:.2}\"") } else { String::new() };
-            let _ = writeln!(self.body, "<path fill=\"{}\"{opacity} d=\"{}\"/>", hex(color), self.pending_path);
+            let _ = writeln!(self.body, "<path fill=\"{}\"{opacity} d=\"{}\"/>", color.css(), self.pending_path);
             self.pending_path.clear();
         }
     }
@@ -130,7 +125,7 @@ impl Surface for Svg {
             let _ = write!(path, "{letter}{x}.5 {y}.5");
         }
         let opacity = if alpha < 1.0 { format!(" stroke-opacity=\"{alpha:.2}\"") } else { String::new() };
-        let color = hex(color);
+        let color = color.css();
         self.add(format_args!(
             "<path fill=\"none\" stroke=\"{color}\"{opacity} stroke-width=\"{stroke}\" d=\"{path}\"/>\n"
         ));
@@ -152,7 +147,7 @@ impl Surface for Svg {
             }
         }
         let _ = write!(path, "H{}V{}z", last.x1, last.y1);
-        let _ = writeln!(self.body, "<path fill=\"{}\" d=\"{path}\"/>", hex(color));
+        let _ = writeln!(self.body, "<path fill=\"{}\" d=\"{path}\"/>", color.css());
     }
 
     fn set_weight(&mut self, weight: Weight) {
@@ -186,7 +181,7 @@ impl Surface for Svg {
         self.add(format_args!(
             "<text{classes} x=\"{x:.1}\" y=\"{baseline}\" font-size=\"{size}\" fill=\"{}\" \
              textLength=\"{width:.1}\">{}</text>\n",
-            hex(color),
+            color.css(),
             escape(text)
         ));
     }

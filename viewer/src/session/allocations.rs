@@ -6,14 +6,14 @@ use crate::allocations::{self, AllocationsScene, Outline};
 use crate::heatmap::Highlight;
 use crate::model::Origin;
 use crate::protocol::{Pointer, PointerKind, Surface};
-use crate::views::caches::Caches;
-use crate::views::{self, ViewKind};
+use crate::views::{self, ViewCaches, ViewKind};
 
 use super::core::Session;
 use super::parts::{PanePicture, PaneScene, PictureBaseKey};
 use super::pointer::ZOOM_PER_PIXEL;
 
-/// Minimum time between two pictures of a recording that grows, in milliseconds.
+/// Minimum time in milliseconds between two computations of the allocations picture while its
+/// recording grows.
 const LEAST_INTERVAL_MS: f64 = 250.0;
 
 impl Session {
@@ -28,12 +28,13 @@ impl Session {
             return Ok(false);
         }
         let (before, more, after) = self.with_context(ViewKind::Allocations, |context, options, caches| {
-            let shown = |caches: &mut Caches| {
-                let waiting = views::allocations::waiting_text(context, options, caches);
-                (waiting, views::allocations::picture_key(context, options, caches))
+            let shown = |ViewCaches { shared, allocations, .. }: &mut ViewCaches| {
+                let waiting = views::allocations::waiting_text(context, options, shared, allocations);
+                (waiting, views::allocations::picture_key(context, options, shared, allocations))
             };
             let before = shown(caches);
-            let more = views::allocations::advance(context, options, caches, max_changes);
+            let own = (&mut caches.shared, &mut caches.allocations);
+            let more = views::allocations::advance(context, options, own, max_changes);
             (before, more, shown(caches))
         });
         if before != after {
@@ -46,10 +47,11 @@ impl Session {
     /// bounded part of an address map. Returns true if it must be drawn again.
     pub(super) fn update_allocations(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let axis = self.chart_axis(surface);
-        let (numbers, waiting) = self.with_context(ViewKind::Allocations, |context, options, caches| {
-            let waiting = views::allocations::waiting_text(context, options, caches);
-            (views::allocations::picture_key(context, options, caches), waiting)
-        });
+        let (numbers, waiting) =
+            self.with_context(ViewKind::Allocations, |context, options, ViewCaches { shared, allocations, .. }| {
+                let waiting = views::allocations::waiting_text(context, options, shared, allocations);
+                (views::allocations::picture_key(context, options, shared, allocations), waiting)
+            });
         let Some(numbers) = numbers.filter(|_| waiting.is_none() && axis.edges().len() > 1) else {
             let text = waiting.unwrap_or_default();
             let is_same = matches!(&picture.scene, PaneScene::Waiting(shown) if *shown == text);
@@ -63,17 +65,16 @@ impl Session {
         if picture.key.as_ref() != Some(&key) {
             let is_shown = matches!(picture.scene, PaneScene::Allocations(..));
             if is_shown && self.is_too_early(picture, &key, until) {
-                self.analysis.caches.is_unfinished = true;
+                self.analysis.caches.shared.is_unfinished = true;
                 return false;
             }
             let geometry = allocations::Geometry::new(key.size, key.scale);
-            let typesetter = std::mem::take(&mut self.typesetter);
             let scene = self.with_context(ViewKind::Allocations, |context, options, caches| {
-                views::allocations::scene(context, options, caches, (axis.edges(), geometry), &typesetter)
+                let caches = (&mut caches.shared, &caches.allocations);
+                views::allocations::scene(context, options, caches, (axis.edges(), geometry))
             });
-            self.typesetter = typesetter;
             let Some(scene) = scene else { return false };
-            self.analysis.caches.is_unfinished |= !scene.is_complete();
+            self.analysis.caches.shared.is_unfinished |= !scene.is_complete();
             (picture.key, picture.drawn_ms) = (Some(key), self.clock_ms);
             picture.scene = PaneScene::Allocations(Box::new(scene), axis);
             return true;
@@ -82,17 +83,16 @@ impl Session {
         if scene.is_complete() {
             return false;
         }
-        let typesetter = std::mem::take(&mut self.typesetter);
-        self.with_context(ViewKind::Allocations, |context, options, caches| {
-            caches.is_unfinished |= views::allocations::paint(context, options, caches, scene, &typesetter);
+        self.with_context(ViewKind::Allocations, |context, options, ViewCaches { shared, allocations, .. }| {
+            let is_unfinished = views::allocations::paint(context, options, (shared, allocations), scene);
+            shared.is_unfinished |= is_unfinished;
         });
-        self.typesetter = typesetter;
         true
     }
 
-    /// Returns true if a picture differs from the last one only because the recording grows, and
-    /// the last one is not old enough. The first `until` numbers of the key tell what of it is
-    /// known.
+    /// Returns true if the allocations picture should not be recomputed yet: the last one is less
+    /// than 250 ms old, and since then only the recording has grown. The first `until` numbers of
+    /// the key grow with the recording.
     fn is_too_early(&self, last: &PanePicture, key: &PictureBaseKey, until: usize) -> bool {
         let Some(before) = &last.key else { return false };
         let is_live = self.model.origin() == Origin::Live || !self.analysis.is_complete();
@@ -103,7 +103,8 @@ impl Session {
         is_live && has_grown && is_same && (0.0..LEAST_INTERVAL_MS).contains(&age_ms)
     }
 
-    /// Returns the outlines of the selected allocation, and of the one at a pixel.
+    /// Returns the outlines to draw on a picture of all allocations: those of the selected
+    /// allocation and of the one at the pointer's pixel `point`.
     pub(super) fn outlines(&mut self, picture: &PanePicture, point: Option<(i32, i32)>) -> Vec<(Outline, Highlight)> {
         let PaneScene::Allocations(scene, _) = &picture.scene else { return Vec::new() };
         let hovered = point.and_then(|point| match scene.hit(point) {
@@ -113,14 +114,14 @@ impl Session {
         self.with_context(ViewKind::Allocations, |context, options, caches| {
             let selected = views::allocations::selected_row(context);
             let rows = [(hovered, Highlight::Hovered), (selected, Highlight::Selected)].into_iter();
-            let mut outline = |row| views::allocations::outline(context, options, caches, scene, row);
+            let mut outline = |row| views::allocations::outline(context, options, &mut caches.shared, scene, row);
             rows.filter_map(|(row, highlight)| Some((outline(row?), highlight))).collect()
         })
     }
 
     /// Handles the wheel on the vertical axis of a picture of all allocations: with Ctrl it zooms,
-    /// with Alt it moves. A double click shows all of the axis. Returns false if the event is
-    /// another one.
+    /// with Alt it scrolls. A double click shows all of the axis. Returns false if the caller must
+    /// still handle the event: any other event, and the double click.
     pub(super) fn wheel_on_allocations(&mut self, pointer: &Pointer, pane: usize) -> bool {
         let PaneScene::Allocations(scene, _) = &self.pictures[pane].scene else { return false };
         let is_by_address = matches!(scene.layout(), allocations::AllocationsLayout::ByAddress(_));
@@ -150,7 +151,8 @@ impl Session {
         })
     }
 
-    /// Shows all allocations in the other layout if a pane shows them.
+    /// Switches the picture of all allocations to its other layout (stacked or by address) if a
+    /// pane shows it.
     pub(super) fn change_allocations_layout(&mut self) {
         if self.panes.surface_of(ViewKind::Allocations).is_some() {
             let options = self.analysis.options(ViewKind::Allocations);

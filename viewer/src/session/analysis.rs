@@ -4,16 +4,17 @@ use vramscope_insight::history::{History, Progress};
 use vramscope_trace::{ByteSize, Count, FormatError};
 
 use crate::model::{AllDevices, Fetch, Origin};
-use crate::views::ViewKind;
-use crate::views::caches::Caches;
 use crate::views::context::{Context, HeatmapState, ViewOptions};
+use crate::views::{ViewCaches, ViewKind};
 
 use super::core::Session;
+use super::parts::HISTORY_LIMIT_BYTES;
 
-/// How many bytes of a recording's file are loaded before the history needs them.
+/// Number of bytes of a recording's file that are loaded ahead of the history, before it needs
+/// them.
 const AHEAD_BYTES: u64 = 4 << 20;
 
-/// Returns the message that the history ends early because it takes `bytes` of memory.
+/// Returns the message for the user that the history ends early because it takes `bytes` of memory.
 fn limit_message(progress: &Progress, bytes: usize) -> String {
     format!(
         "Views of the whole recording end after {} of {} events: reading them takes {}, the page's limit. Every \
@@ -36,7 +37,7 @@ impl Session {
         let was_complete = analysis.progress.is_complete;
         let is_stale = analysis.history.is_stale(recording);
         if is_stale {
-            analysis.caches = Caches::default();
+            analysis.caches = ViewCaches::default();
             analysis.shown_events = 0;
             analysis.is_at_limit = false;
         }
@@ -50,7 +51,10 @@ impl Session {
             analysis.progress = analysis.history.extend(recording, max_events)?;
             let bytes = analysis.history.memory_bytes();
             let is_file = self.model.origin() == Origin::File;
-            if is_file && bytes > self.history_limit_bytes && !analysis.progress.is_complete {
+            if is_file
+                && bytes > self.history_limit_bytes.unwrap_or(HISTORY_LIMIT_BYTES)
+                && !analysis.progress.is_complete
+            {
                 analysis.is_at_limit = true;
                 analysis.messages.push(limit_message(&analysis.progress, bytes));
                 self.model.moment_changed();
@@ -71,7 +75,7 @@ impl Session {
             self.model.moment_changed();
         }
         let analysis = &mut self.analysis;
-        if std::mem::take(&mut analysis.caches.is_unfinished) {
+        if std::mem::take(&mut analysis.caches.shared.is_unfinished) {
             self.model.moment_changed();
         }
         let can_read_more =
@@ -82,7 +86,7 @@ impl Session {
             false
         });
         let (has_more_matches, shows_matches) =
-            self.analysis.caches.searches.events.work(self.model.recording(), max_events);
+            self.analysis.caches.shared.searches.events.work(self.model.recording(), max_events);
         if shows_matches {
             self.model.moment_changed();
         }
@@ -96,22 +100,25 @@ impl Session {
         Ok(is_busy || self.work_on_lanes((max_events / 4).max(1)))
     }
 
-    /// Computes a part of the bytes on the lanes of devices. Returns true if there is more.
+    /// Computes a part of the bytes that the lanes of devices show, by applying at most about
+    /// `max_events` events. Does nothing until the page [rests](Self::rest). Returns true if more
+    /// is left.
     fn work_on_lanes(&mut self, max_events: u64) -> bool {
         let rests = self.timeline.rested_at == Some(self.model.state().event());
         rests && self.lane_count() > 0 && self.model.work_on_all_devices(max_events)
     }
 
-    /// Returns the moment on the screen if the bytes of other devices wait for the page to
-    /// [rest](Self::rest) there.
+    /// Returns the moment on the screen if the lanes do not show the other devices' bytes there
+    /// yet, because the page has not [rested](Self::rest) at it; else `None`.
     #[must_use]
     pub fn unrested_moment(&self) -> Option<u64> {
         let moment = self.model.state().event();
         (self.lane_count() > 0 && self.timeline.rested_at != Some(moment)).then_some(moment)
     }
 
-    /// Lets [`work`](Self::work) compute the bytes of other devices, because the page has shown
-    /// `moment` for a while. If it has gone elsewhere, returns that moment, to wait for.
+    /// Lets [`work`](Self::work) compute the bytes of other devices at `moment`, which the page has
+    /// shown for a while. If the page shows another moment by now, returns that one, and the caller
+    /// waits again.
     pub fn rest(&mut self, moment: u64) -> Option<u64> {
         let now = self.model.state().event();
         if now != moment {
@@ -133,8 +140,8 @@ impl Session {
     /// moment on the screen, then the ranges that the history lacks, if a view needs it.
     pub fn needed_fetches(&mut self) -> Vec<Fetch> {
         let fetches = self.model.needed_fetches();
-        if fetches.is_empty() && !self.analysis.caches.missing.is_empty() {
-            return self.model.fetches_for(self.analysis.caches.missing.clone());
+        if fetches.is_empty() && !self.analysis.caches.shared.missing.is_empty() {
+            return self.model.fetches_for(self.analysis.caches.shared.missing.clone());
         }
         if !fetches.is_empty() || !self.analysis.is_wanted || self.analysis.is_at_limit {
             return fetches;
@@ -147,8 +154,8 @@ impl Session {
         self.model.fetches_for(self.analysis.progress.missing.clone())
     }
 
-    /// Returns the requests that load the bytes that the history needs after its next steps; none
-    /// until they are worth a request. For a time when no other request runs.
+    /// Returns requests for the bytes that the history will need soon; empty until they are worth a
+    /// request. To be called only while no other request runs.
     pub fn fetches_ahead(&self) -> Vec<Fetch> {
         let progress = &self.analysis.progress;
         if !self.analysis.is_wanted || self.analysis.is_at_limit || progress.is_complete {
@@ -171,23 +178,24 @@ impl Session {
     /// If the bytes contradict the recording's index.
     pub fn supply(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), FormatError> {
         self.model.supply(fetch, bytes)?;
-        if !std::mem::take(&mut self.analysis.caches.missing).is_empty() {
+        if !std::mem::take(&mut self.analysis.caches.shared.missing).is_empty() {
             self.model.moment_changed();
         }
         Ok(())
     }
 
-    /// Makes the whole recording be read, because a view or a script needs it.
+    /// Requests that [`work`](Self::work) reads the whole recording, because a view or a script
+    /// needs it.
     pub(super) fn want_history(&mut self) {
         self.analysis.is_wanted = true;
     }
 
-    /// Calls `compute` with the inputs of views, the options of `view`, and the kept results of
-    /// views.
+    /// Calls `compute` with the inputs of all views, the options of `view`, and the cached results
+    /// of views.
     pub(super) fn with_context<R>(
         &mut self,
         view: ViewKind,
-        compute: impl FnOnce(&Context<'_>, &ViewOptions, &mut Caches) -> R,
+        compute: impl FnOnce(&Context<'_>, &ViewOptions, &mut ViewCaches) -> R,
     ) -> R {
         let options = self.analysis.options(view).clone();
         let model = &self.model;
@@ -217,6 +225,7 @@ impl Session {
                 legend: self.scene.heatmap.as_ref().map_or(&[], |heatmap| &heatmap.legend),
             },
             theme: &self.theme,
+            typesetter: &self.typesetter,
             editor: self.editor.as_ref(),
         };
         compute(&context, &options, &mut self.analysis.caches)

@@ -11,19 +11,21 @@ use crate::views::ViewKind;
 use crate::views::address::parse_address;
 use crate::views::searches::KeptInView;
 
-use super::core::{Report, Session};
+use super::core::{Session, SessionReport};
 
-/// Maximum number of rows of a list that are in view.
+/// Maximum number of rows of a list that count as in view; further ones that the page reports are
+/// ignored.
 const MAX_ROWS_IN_VIEW: u64 = 500;
-/// Number of rows above and below the view that a long list has in the page.
+/// Number of rows that a long list has in the page above, and again below, the rows in view.
 const SPARE_ROWS: u64 = 8;
 
-/// Returns the number that an argument states, or an error that names the command.
+/// Parses a command's argument as a number; the error names the command.
 pub(super) fn number<T: std::str::FromStr>(command: &str, argument: &str) -> Result<T, String> {
     argument.parse().map_err(|_| format!("{command}: {argument:?} is not a number"))
 }
 
-/// Returns the address that an argument states, in hexadecimal with `0x` or in decimal.
+/// Parses a command's argument as an address, in hexadecimal with `0x` or in decimal; the error
+/// names the command.
 fn address_of(command: &str, argument: &str) -> Result<u64, String> {
     match argument.strip_prefix("0x") {
         Some(digits) => {
@@ -38,7 +40,7 @@ impl Session {
     ///
     /// # Errors
     /// If an argument is invalid, or the recording cannot be read.
-    pub fn execute(&mut self, command: &str, clock_ms: f64, report: &mut Report) -> Result<(), String> {
+    pub fn execute(&mut self, command: &str, clock_ms: f64, report: &mut SessionReport) -> Result<(), String> {
         let (name, argument) = command.split_once(' ').unwrap_or((command, ""));
         let text = |error: vramscope_trace::FormatError| error.to_string();
         if self.timeline_command(name, argument)? || self.heatmap_command(name, argument)? {
@@ -220,8 +222,8 @@ impl Session {
         Ok((view(name)?, rest.to_owned()))
     }
 
-    /// Notes which rows of a pane's list are in view: the argument has the pane's number, the first
-    /// row (from 0) and the number of rows.
+    /// Stores which rows of a pane's list are in view: the argument has the pane's number, the
+    /// first row (from 0) and the number of rows.
     fn scroll_pane(&mut self, argument: &str) -> Result<(), String> {
         let mut numbers = argument.split(' ').map(|part| number::<u64>("scroll", part));
         let mut next = || numbers.next().unwrap_or(Ok(0));
@@ -235,9 +237,10 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the row that a long list keeps in view; `None` for other views.
+    /// Returns the state of the row that a long list keeps in view; `None` for views without such a
+    /// list.
     fn kept_in_view(&mut self, view: ViewKind) -> Option<&mut KeptInView> {
-        let searches = &mut self.analysis.caches.searches;
+        let searches = &mut self.analysis.caches.shared.searches;
         match view {
             ViewKind::Events => Some(&mut searches.events_row),
             ViewKind::List => Some(&mut searches.allocations_row),
@@ -246,21 +249,22 @@ impl Session {
         }
     }
 
-    /// Returns the view called `name`, or that of the pane that was used last if the name is empty.
+    /// Returns the view called `name`, or the view of the pane that was used last if the name is
+    /// empty.
     fn view_or_active(&self, name: &str) -> Result<ViewKind, String> {
         if name.is_empty() { Ok(self.panes.active()) } else { view(name) }
     }
 
-    /// Makes a list that follows the moment scroll to it, because the user has opened it or asked
-    /// for it.
+    /// Makes a list that follows the moment on the screen scroll to the moment's row again, because
+    /// the user has opened or requested the list.
     pub(super) fn view_shown(&mut self, view: ViewKind) {
         if let Some(kept) = self.kept_in_view(view) {
             kept.resume();
         }
     }
 
-    /// Scrolls a list to its start, because it has other rows now; one that follows the moment goes
-    /// on with that.
+    /// Scrolls a list to its first row, because its rows have changed; a list that follows the
+    /// moment on the screen scrolls to the moment's row instead.
     pub(super) fn show_first_row(&mut self, view: ViewKind) {
         self.analysis.options(view).rows.0 = 0;
         if let Some(kept) = self.kept_in_view(view) {

@@ -14,12 +14,11 @@ use crate::ui::Node;
 use crate::views::ViewKind;
 
 use super::panes::Panes;
-use super::parts::{
-    Analysis, Drag, HISTORY_LIMIT_BYTES, HeatmapControl, JobClock, PageFacts, PanePicture, SentPanes, TimelineState,
-};
+use super::parts::{Analysis, Drag, HeatmapControl, JobClock, PageFacts, PanePicture, SentPanes, TimelineState};
 use super::view_history::ViewHistory;
 
 /// Everything between the recording and the page: model, panes, scene and pictures.
+#[derive(Default)]
 pub struct Session {
     /// The model of the page.
     pub model: Model,
@@ -53,48 +52,17 @@ pub struct Session {
     pub(super) free_site: Option<((u64, u64), Option<SiteId>)>,
     pub(super) analysis: Analysis,
     pub(super) job_clock: JobClock,
-    /// Maximum memory of a file's history, in bytes.
-    pub history_limit_bytes: usize,
+    /// Maximum memory of a file's history, in bytes; `None` for 1 GiB.
+    pub history_limit_bytes: Option<usize>,
     /// The user's template for links to files.
     pub(super) editor: Option<EditorTemplate>,
     /// The views that the user can go back to.
     pub(super) view_history: ViewHistory,
 }
 
-impl Default for Session {
-    fn default() -> Self {
-        Self {
-            model: Model::default(),
-            panes: Panes::default(),
-            scene: Scene::default(),
-            screen: Screen { sizes: [(1, 1); 3], scale: 1.0, is_dark: false },
-            theme: Theme::new(false),
-            typesetter: Typesetter::new(),
-            layers: Default::default(),
-            hover: None,
-            hover_changed: false,
-            scrub_x: None,
-            pending_seek: None,
-            drag: None,
-            clock_ms: 0.0,
-            heatmap: HeatmapControl::default(),
-            timeline: TimelineState::default(),
-            pictures: Default::default(),
-            sent_panes: SentPanes::default(),
-            sent_details: None,
-            free_site: None,
-            analysis: Analysis::default(),
-            job_clock: JobClock::default(),
-            history_limit_bytes: HISTORY_LIMIT_BYTES,
-            editor: None,
-            view_history: ViewHistory::default(),
-        }
-    }
-}
-
 /// Messages and commands that the session returns beside a frame.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct SessionReport {
     /// Messages for the user.
     pub messages: Vec<String>,
     /// Commands that only the owner of the session can execute.
@@ -107,7 +75,7 @@ pub struct Report {
 
 impl Session {
     /// Applies the user's actions and all received data, and draws the changed pictures.
-    pub fn frame(&mut self, request: &FrameRequest, facts: &PageFacts, report: &mut Report) -> PageUpdate {
+    pub fn frame(&mut self, request: &FrameRequest, facts: &PageFacts, report: &mut SessionReport) -> PageUpdate {
         if let Some(screen) = request.screen.as_ref().filter(|screen| **screen != self.screen) {
             self.screen = screen.clone();
             self.theme = Theme::new(screen.is_dark);
@@ -166,7 +134,7 @@ impl Session {
     }
 
     /// Applies the user's actions, in order. `clock_ms` is the page's clock.
-    pub fn act(&mut self, actions: &[Action], clock_ms: f64, report: &mut Report) {
+    pub fn act(&mut self, actions: &[Action], clock_ms: f64, report: &mut SessionReport) {
         for action in actions {
             let result = match action {
                 Action::Command(command) => {
@@ -239,8 +207,8 @@ impl Session {
         self.update_overlay();
     }
 
-    /// Draws the pictures that have changed and lists them in `update`. `pictures` tells of which
-    /// panes the bases must be drawn again.
+    /// Draws the pictures that have changed and lists them in `update`. `pictures` has true for
+    /// each pane whose picture's base must be redrawn.
     pub(super) fn draw(&mut self, changes: Changes, hover_changed: bool, pictures: [bool; 2], update: &mut PageUpdate) {
         let has_changed = changes.timeline || changes.moment;
         let heatmap = self.heatmap_surface();

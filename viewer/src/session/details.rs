@@ -44,8 +44,8 @@ impl Session {
             .then(|| views::findings::section(&self.analysis.jobs, is_live, &self.theme).into())
     }
 
-    /// Returns the content for the selection, else for the object under the pointer, else for the
-    /// device.
+    /// Returns the details panel's content for the selection, else for the object under the
+    /// pointer, else for the device.
     fn block_or_device(&mut self) -> Vec<Node> {
         let hit = self.scene.selected.or(self.scene.hovered);
         let moment = self.model.state().event();
@@ -63,8 +63,8 @@ impl Session {
         views::details::content(details, texts.is_selection, self.editor.as_ref())
     }
 
-    /// Returns true if the details of an event are about the selected allocation, whose details say
-    /// as much.
+    /// Returns true if the details of an event are about the selected allocation, whose own details
+    /// already contain them.
     fn is_of_selection(&self, details: &Details) -> bool {
         let allocation = details.events.and_then(|events| events.allocation);
         allocation.is_some() && allocation == self.model.selection().zip(self.model.selected_since())
@@ -97,7 +97,8 @@ impl Session {
         Some(of_event_row(&row, events, recording))
     }
 
-    /// Returns where an allocation was freed; `None` if it was not, or that is not known yet.
+    /// Returns the call stack that freed an allocation; `None` if the allocation was not freed, or
+    /// the event is not loaded yet.
     fn free_of(&mut self, one: &Allocation) -> Option<StackSection> {
         let index = one.free_requested_event()?;
         let key = (self.model.opened(), index);
@@ -106,8 +107,8 @@ impl Session {
             Some((_, site)) => site,
             None => {
                 let Ok(event) = Replay::new().event(recording, index) else {
-                    if self.analysis.caches.missing.is_empty() {
-                        self.analysis.caches.missing = recording.missing_between(index, index);
+                    if self.analysis.caches.shared.missing.is_empty() {
+                        self.analysis.caches.shared.missing = recording.missing_between(index, index);
                     }
                     return None;
                 };
@@ -122,7 +123,8 @@ impl Session {
         Some(StackSection::of_free(site?, self.model.recording().definitions()))
     }
 
-    /// Returns the content for a selected allocation that is not live at the moment.
+    /// Returns the details panel's content for a selected allocation that is not live at the moment
+    /// on the screen. It starts at `address`, and is live at the moment `since`.
     fn absent_allocation(&mut self, address: u64, since: u64) -> Vec<Node> {
         self.want_history();
         match self.allocation_at(address, since.max(self.model.recording().first_event())) {

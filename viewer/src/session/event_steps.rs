@@ -4,9 +4,9 @@
 use vramscope_insight::events::{EventListError, MatchSearch};
 use vramscope_trace::Allocation;
 
-use crate::views::ViewKind;
 use crate::views::controls::parse_filter;
-use crate::views::searches::uses_steps;
+use crate::views::events::step_starts;
+use crate::views::{ViewCaches, ViewKind};
 
 use super::core::Session;
 
@@ -32,8 +32,8 @@ impl Session {
         }
     }
 
-    /// Goes to the next or previous event of the selected allocation, or of all that used
-    /// `address`.
+    /// Goes to the next (`forward`) or previous event of the selected allocation, or of all
+    /// allocations that used `address`.
     fn go_to_event_of(&mut self, address: u64, forward: bool) -> Result<(), String> {
         let moment = self.model.state().event();
         let Some(lifetimes) = self.analysis.history.lifetimes(self.model.device()) else {
@@ -53,11 +53,12 @@ impl Session {
         self.model.seek(event).map_err(|error| error.to_string())
     }
 
-    /// Selects the range of time in which the selected allocation is allocated; without one, that
-    /// of the innermost span at the moment.
+    /// Selects the range of moments in which the selected allocation is allocated; without a
+    /// selected allocation, the range of the innermost span at the moment on the screen.
     ///
     /// # Errors
-    /// If there is neither, or the allocation is not known yet: a message for the user.
+    /// If there is neither an allocation nor a span, or the allocation is not known yet: a message
+    /// for the user.
     pub(super) fn select_range_of_selection(&mut self) -> Result<(), String> {
         let model = &self.model;
         let end = model.recording().end_event();
@@ -83,8 +84,8 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on with the search for the next event that matches the filter of the list of events.
-    /// Returns true if it is not finished.
+    /// Continues the search for the next event that matches the filter of the list of events.
+    /// Returns true if the search is not finished.
     ///
     /// # Errors
     /// If no event matches, or events cannot be read: a message for the user.
@@ -93,13 +94,9 @@ impl Session {
         let filter = self.analysis.options(ViewKind::Events).filter.clone();
         let query = parse_filter(&filter).map_err(|error| error.text_content());
         let found = query.and_then(|query| {
-            self.with_context(ViewKind::Events, |context, _, caches| {
+            self.with_context(ViewKind::Events, |context, _, ViewCaches { shared: caches, .. }| {
                 let searches = &mut caches.searches;
-                let steps = if uses_steps(&query) {
-                    searches.step_starts.get(context.recording, context.marks, context.history, context.device)
-                } else {
-                    Default::default()
-                };
+                let steps = step_starts(context, searches, &query);
                 let mut list = searches.events.found_events(context.recording, &query, steps, context.moment);
                 match list.neighbor(context.moment, forward, EVENTS_PER_STEP) {
                     Err(EventListError::NotLoaded { missing }) => {
@@ -114,7 +111,7 @@ impl Session {
             self.analysis.event_search = None;
         }
         match found? {
-            MatchSearch::Unfinished => Ok(self.analysis.caches.missing.is_empty()),
+            MatchSearch::Unfinished => Ok(self.analysis.caches.shared.missing.is_empty()),
             MatchSearch::Found(event) => {
                 self.view_history.commanded("event");
                 self.model.seek(event).map_err(|error| error.to_string())?;

@@ -13,7 +13,7 @@ use crate::protocol::Surface;
 use crate::scene::{HeatmapInputs, Viewport};
 use crate::timeline::AxisKind;
 use crate::views::groups::group_called;
-use crate::views::{ViewKind, fit, list};
+use crate::views::{ViewCaches, ViewKind, fit, list};
 
 use super::commands::number;
 use super::core::Session;
@@ -76,7 +76,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Shows the next property of blocks as their color, or the previous one unless `forward`.
+    /// Makes the heatmap's colors show the next property of blocks (`forward`), or the previous
+    /// one.
     fn change_color(&mut self, forward: bool) {
         let count = ColorBy::ALL.len();
         let current = ColorBy::ALL.iter().position(|color_by| *color_by == self.model.color_by).unwrap_or(0);
@@ -106,8 +107,8 @@ impl Session {
         self.zoom_heatmap(factor, factor, selected.unwrap_or(middle));
     }
 
-    /// Makes rows of the heatmap `rows` times as high and bytes `columns` times as wide; what is at
-    /// a pixel stays there.
+    /// Makes rows of the heatmap `rows` times as high and bytes `columns` times as wide; the memory
+    /// at pixel `point` stays there.
     pub(super) fn zoom_heatmap(&mut self, rows: f64, columns: f64, point: (i32, i32)) {
         if rows != 1.0 {
             self.change_heatmap_view(|layout, _| layout.zoom_rows(rows as f32, point.1));
@@ -117,15 +118,16 @@ impl Session {
         }
     }
 
-    /// Shows all of the heatmap's rows that fit, at their whole width.
+    /// Resets zoom and scroll position of the heatmap: it shows its first rows at their whole
+    /// width.
     pub(super) fn reset_heatmap_zoom(&mut self) {
         let view = &mut self.model.heatmap_view;
         *view = View { scaling: view.scaling, sort: view.sort, ..View::default() };
         self.model.moment_changed();
     }
 
-    /// Changes the heatmap's view to one that `change` computes from the layout and the device's
-    /// memory. Does nothing if no pane shows the heatmap.
+    /// Changes the heatmap's zoom and scroll position to the view that `change` returns for the
+    /// layout and the device's memory. Does nothing if no pane shows the heatmap.
     pub(super) fn change_heatmap_view(&mut self, change: impl FnOnce(&Layout, &vramscope_trace::DeviceState) -> View) {
         let Some((surface, heatmap)) = self.heatmap_surface().zip(self.scene.heatmap.as_mut()) else { return };
         let device = self.model.device_state();
@@ -147,7 +149,7 @@ impl Session {
         let proposed = self.proposed_range();
         let model = &self.model;
         let (recording, state, memory) = (model.recording(), model.state(), AllDevices::OnDemand(model));
-        let caches = &mut self.analysis.caches;
+        let caches = &mut self.analysis.caches.shared;
         let unit = if model.axis() == AxisKind::Events { AgeUnit::Events } else { AgeUnit::Time };
         let free_moments = match model.color_by {
             ColorBy::LastChange => self.analysis.history.lifetimes(model.device()).map(|lifetimes| {
@@ -185,8 +187,8 @@ impl Session {
         }
     }
 
-    /// Finds the filter that is typed in a list of a pane, that of the pane used last first:
-    /// pictures outline its matches.
+    /// Finds the filter that the user has typed in a pane's list, the pane used last first, and
+    /// stores it; pictures outline the blocks that match it.
     fn find_shown_filter(&mut self) {
         let [one, other] = self.panes.views();
         let active = self.panes.active();
@@ -194,9 +196,13 @@ impl Session {
         let lists = views.filter(|view| matches!(view, ViewKind::List | ViewKind::Sites));
         let mut found = None;
         for view in lists {
-            found = found.or_else(|| self.with_context(view, list::shown_filter));
+            found = found.or_else(|| {
+                self.with_context(view, |context, options, caches| {
+                    list::shown_filter(context, options, &mut caches.shared)
+                })
+            });
         }
-        self.analysis.caches.searches.shown_filter = found;
+        self.analysis.caches.shared.searches.shown_filter = found;
     }
 
     /// Returns the address and size of the memory that a request of the typed size would get, or of
@@ -209,9 +215,9 @@ impl Session {
             self.heatmap.revealed_size.clear();
             return None;
         }
-        let range = self.with_context(ViewKind::Heatmap, |context, options, caches| {
-            let settings = caches.settings(context);
-            let found = fit::fit(context, &options.filter, &settings, &mut caches.fit);
+        let range = self.with_context(ViewKind::Heatmap, |context, options, ViewCaches { shared, .. }| {
+            let settings = shared.settings(context);
+            let found = fit::fit(context, &options.filter, &settings, &mut shared.fit);
             found?.ok().and_then(fit::outlined_range)
         });
         let layout = self.scene.heatmap.as_ref().map(|heatmap| &heatmap.layout).filter(|_| is_new);
@@ -222,11 +228,11 @@ impl Session {
         range
     }
 
-    /// Selects the group of a link once a block of it is found.
+    /// Selects the group that a link names, once the selected device has a block of that group.
     fn find_pending_group(&mut self) {
         let Some((by, name)) = &self.heatmap.pending_group else { return };
         let (recording, device) = (self.model.recording(), self.model.device_state());
-        let grouping = self.analysis.caches.groupings.get(*by, recording);
+        let grouping = self.analysis.caches.shared.groupings.get(*by, recording);
         if let Some(group) = group_called(name, grouping, recording.definitions(), device) {
             self.model.select_group(Some((*by, group)));
             self.heatmap.pending_group = None;
@@ -241,10 +247,11 @@ impl Session {
         }
     }
 
-    /// Returns the grouping of the selected group, and its name.
+    /// Returns the grouping and the name of the selected group, or of the link's group while that
+    /// is not found yet; `None` without either.
     pub(super) fn named_group(&self) -> Option<(GroupBy, String)> {
         let Some((by, group)) = self.model.selected_group() else { return self.heatmap.pending_group.clone() };
-        let grouping = self.analysis.caches.groupings.known(by)?;
+        let grouping = self.analysis.caches.shared.groupings.known(by)?;
         Some((by, grouping.group_name(self.model.recording().definitions(), group)))
     }
 

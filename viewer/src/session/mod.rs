@@ -30,6 +30,6 @@ mod timeline_page;
 mod timeline_pointer;
 mod view_history;
 
-pub use core::{Report, Session};
+pub use core::{Session, SessionReport};
 pub use panes::Panes;
 pub use parts::{ConnectionFacts, PageFacts};

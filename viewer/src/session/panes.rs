@@ -34,13 +34,8 @@ impl Panes {
     /// Returns the picture of the pane that shows `view`; `None` if no pane does.
     #[must_use]
     pub fn surface_of(&self, view: ViewKind) -> Option<Surface> {
-        if self.left == view {
-            Some(Surface::Left)
-        } else if self.right == Some(view) {
-            Some(Surface::Right)
-        } else {
-            None
-        }
+        let pane = self.views().iter().position(|shown| *shown == Some(view));
+        pane.map(|pane| Surface::PANES[pane])
     }
 
     /// Shows `view` in the left (0) or right (1) pane. If the other pane shows it, the panes are
@@ -93,7 +88,7 @@ impl Panes {
         }
     }
 
-    /// Shows one pane, the one used last, or two.
+    /// Switches between two panes and one; the pane that was used last stays.
     pub fn split(&mut self) {
         if self.right.is_some() {
             self.left = self.active();

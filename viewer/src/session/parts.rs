@@ -17,10 +17,9 @@ use crate::picture::MomentAxis;
 use crate::protocol::{PaneContent, Tooltip};
 use crate::timeline::{RangeTotals, StepScale, TimedMoment};
 use crate::ui::Node;
-use crate::views::ViewKind;
-use crate::views::caches::Caches;
 use crate::views::context::ViewOptions;
 use crate::views::small_map::SmallMap;
+use crate::views::{ViewCaches, ViewKind};
 
 /// Maximum memory for the history of a recording, in bytes. A page has 4 GiB at most, and the
 /// views' results may need the history's memory again.
@@ -31,7 +30,7 @@ pub(super) const HISTORY_LIMIT_BYTES: usize = 1 << 30;
 pub(super) struct Analysis {
     pub(super) history: History,
     pub(super) progress: Progress,
-    pub(super) caches: Caches,
+    pub(super) caches: ViewCaches,
     pub(super) jobs: Jobs,
     pub(super) options: SmallMap<ViewKind, ViewOptions>,
     /// The name of the span that the user chose as a step; `None` to recognize steps.
@@ -50,7 +49,7 @@ pub(super) struct Analysis {
 }
 
 impl Analysis {
-    /// Returns how a view is shown.
+    /// Returns the options of a view, mutably.
     pub(super) fn options(&mut self, view: ViewKind) -> &mut ViewOptions {
         self.options.get_or_insert_with(view, ViewOptions::default)
     }
@@ -76,7 +75,7 @@ pub(super) struct JobClock {
     pub(super) opened: u64,
 }
 
-/// The state of the heatmap beside the model.
+/// The state of the heatmap that is not part of the model: a link's group, and the size typed last.
 #[derive(Default)]
 pub(super) struct HeatmapControl {
     /// The group of a link, by its name, until a block of it is found.
@@ -85,7 +84,7 @@ pub(super) struct HeatmapControl {
     pub(super) revealed_size: String,
 }
 
-/// The scene of a pane's picture.
+/// The scene of a pane's picture: its layout and state, ready to draw.
 #[derive(Default)]
 pub(super) enum PaneScene {
     /// No picture, or the heatmap, which is part of the [`Scene`](crate::scene::Scene).
@@ -103,7 +102,8 @@ pub(super) enum PaneScene {
     Comparison(Box<ComparisonScene>),
 }
 
-/// The inputs of a picture's base; the base is drawn again when they change.
+/// The inputs of a picture's base, the picture without cursor and highlights; the base is drawn
+/// again when they change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PictureBaseKey {
     pub(super) view: ViewKind,
@@ -162,16 +162,18 @@ pub(super) enum Drag {
     Press { x: f64, y: f64 },
 }
 
-/// The groupings of the stacked timeline, in the order in which a command cycles through them.
+/// The properties by which the stacked timeline can group live bytes, in the order in which a
+/// command cycles through them.
 pub(super) const STACKS: [GroupBy; 6] =
     [GroupBy::Category, GroupBy::Site, GroupBy::Module, GroupBy::Stream, GroupBy::Pool, GroupBy::Size];
 
-/// Steps of the axis, with the revision of the steps and the last moment that they were made from.
+/// The inputs of the timeline's steps (their revision, and the last moment), and the steps; `None`
+/// if the recording has none.
 type KnownSteps = ((u64, u64), Option<Arc<StepScale>>);
-/// Totals of a range of event numbers, with the device and the range.
+/// The device and range of event numbers that totals were computed for, and the totals.
 type KnownTotals = ((DeviceId, (u64, u64)), RangeTotals);
 
-/// The state of the timeline beside its scene.
+/// The state of the timeline that is not part of its scene, such as the lanes in view.
 #[derive(Default)]
 pub(super) struct TimelineState {
     /// The steps of the axis, and their inputs: the revision of the steps and the last moment.
@@ -203,7 +205,7 @@ pub(super) struct TimelineState {
     pub(super) lane_device: Option<DeviceId>,
 }
 
-/// The bar above the timeline and the tooltip on it that the page has.
+/// The last bar above the timeline and tooltip on it that were sent to the page.
 #[derive(Default)]
 pub(super) struct SentTimeline {
     pub(super) bar: Option<Vec<Node>>,
@@ -217,7 +219,7 @@ impl SentTimeline {
     }
 }
 
-/// The contents of both panes that the page has, so that only changes are sent.
+/// The last contents of both panes that were sent to the page, so that only changes are sent.
 #[derive(Debug, Default)]
 pub(super) struct SentPanes(pub(super) [Option<PaneContent>; 2]);
 

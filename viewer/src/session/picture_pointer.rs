@@ -5,26 +5,17 @@ use crate::protocol::{Pointer, PointerKind, Surface};
 use crate::timeline::moment_text;
 use crate::views::{self, ViewKind};
 
-use super::core::{Report, Session};
+use super::core::{Session, SessionReport};
 use super::parts::{Drag, PanePicture, PaneScene};
 use super::pointer::CLICK_DISTANCE;
 
-/// Returns the number of the pane that has a picture; `None` for the timeline.
-fn pane_of(surface: Surface) -> Option<usize> {
-    match surface {
-        Surface::Timeline => None,
-        Surface::Left => Some(0),
-        Surface::Right => Some(1),
-    }
-}
-
 impl Session {
-    /// Returns lines of text about a pixel of a picture.
+    /// Returns the lines of text that the picture shows beside the pointer at pixel `point`.
     pub(super) fn pointer_text(&mut self, picture: &PanePicture, point: (i32, i32)) -> Vec<String> {
         match &picture.scene {
             PaneScene::Empty | PaneScene::Waiting(_) => Vec::new(),
             PaneScene::Allocations(scene, _) => self.with_context(ViewKind::Allocations, |context, options, caches| {
-                views::allocations::lines(context, options, caches, scene, point)
+                views::allocations::lines(context, options, (&mut caches.shared, &caches.allocations), scene, point)
             }),
             PaneScene::Comparison(scene) => scene.values(point),
             PaneScene::Fragmentation(scene) => {
@@ -56,7 +47,7 @@ impl Session {
                 let target = scene.hit(point);
                 target.and_then(|target| {
                     self.with_context(ViewKind::Allocations, |context, options, caches| {
-                        views::allocations::command(context, options, caches, target)
+                        views::allocations::command(context, options, &mut caches.shared, target)
                     })
                 })
             }
@@ -77,7 +68,7 @@ impl Session {
     /// # Errors
     /// If a click runs a command that fails.
     pub(super) fn pointer_on_picture(&mut self, pointer: &Pointer) -> Result<(), String> {
-        let Some(pane) = pane_of(pointer.surface) else { return Ok(()) };
+        let Some(pane) = pointer.surface.pane() else { return Ok(()) };
         match pointer.kind {
             PointerKind::Leave => self.set_hover(None),
             PointerKind::Move | PointerKind::Down => {
@@ -110,7 +101,7 @@ impl Session {
                     && (pointer.x - x).hypot(pointer.y - y) <= CLICK_DISTANCE
                     && let Some(command) = self.command_at(pane, (pointer.x as i32, pointer.y as i32))
                 {
-                    return self.execute(&command, 0.0, &mut Report::default());
+                    return self.execute(&command, 0.0, &mut SessionReport::default());
                 }
             }
             PointerKind::Leave => self.drag = None,
@@ -121,7 +112,7 @@ impl Session {
     }
 
     /// Handles presses on a chart whose parts can be clicked: a click on a part runs its command,
-    /// and anything else changes the moment. Returns true if nothing more is to be done.
+    /// and anything else changes the moment. Returns true if the event needs no further handling.
     ///
     /// # Errors
     /// If a click runs a command that fails.
@@ -139,7 +130,7 @@ impl Session {
             PointerKind::Up if is_click => {
                 if let Some(command) = self.command_at(pane, (pointer.x as i32, pointer.y as i32)) {
                     self.drag = None;
-                    self.execute(&command, 0.0, &mut Report::default())?;
+                    self.execute(&command, 0.0, &mut SessionReport::default())?;
                     return Ok(true);
                 }
             }

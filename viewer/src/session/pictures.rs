@@ -9,15 +9,14 @@ use crate::flame::{self, FlameScene};
 use crate::fragmentation::{self, FragmentationScene};
 use crate::picture::{MomentAxis, chart_columns, draw_moment, draw_notice, draw_pointer_text, draw_ticks};
 use crate::protocol::Surface;
-use crate::views::caches::Caches;
-use crate::views::{self, ViewKind};
+use crate::views::{self, ViewCaches, ViewKind};
 
 use super::core::Session;
 use super::parts::{PanePicture, PaneScene, PictureBaseKey};
 
 /// Text of a chart before the history has been read.
 const READING: &str = "Reading the recording…";
-/// Text on a picture of all allocations while smaller ones are missing.
+/// Text on a picture of all allocations while the smaller allocations are not drawn yet.
 const PAINTING: &str = "Drawing the smaller allocations…";
 
 /// Maximum number of events in view for which fragmentation is computed from the events at once.
@@ -27,12 +26,12 @@ const FEW_EVENTS: u64 = 8_192;
 pub(super) const QUIET_FRAMES: u32 = 5;
 
 impl Session {
-    /// Computes the pictures that depend on something that has changed. Returns which panes' bases
-    /// must be drawn again.
+    /// Computes the panes' pictures whose inputs have changed. Returns true for each pane whose
+    /// picture's base (without cursor and highlights) must be drawn again.
     pub(super) fn update_pictures(&mut self) -> [bool; 2] {
         let mut changed = [false; 2];
         for (pane, view) in self.panes.views().into_iter().enumerate() {
-            let surface = if pane == 0 { Surface::Left } else { Surface::Right };
+            let surface = Surface::PANES[pane];
             let mut picture = std::mem::take(&mut self.pictures[pane]);
             changed[pane] = match view {
                 Some(ViewKind::Fragmentation) => self.update_fragmentation(&mut picture, surface),
@@ -51,14 +50,15 @@ impl Session {
         changed
     }
 
-    /// Returns the key of a view's picture on a surface.
+    /// Creates the key of a view's picture on a surface. `numbers` are further inputs of the
+    /// picture, `edges` the moments at the edges of a chart's columns.
     pub(super) fn key(&self, view: ViewKind, surface: Surface, numbers: Vec<u64>, edges: Vec<u64>) -> PictureBaseKey {
         let size = self.screen.sizes[surface as usize];
         PictureBaseKey { view, size, scale: self.screen.scale, is_dark: self.screen.is_dark, numbers, edges }
     }
 
     /// Returns the axis of a chart on a surface: its columns show the moments of the timeline's
-    /// columns; the timeline may be wider. Without columns until the history has been read.
+    /// columns; the timeline may be wider. The axis has no columns until the history has been read.
     pub(super) fn chart_axis(&self, surface: Surface) -> MomentAxis {
         let (x0, x1) = chart_columns(self.screen.sizes[surface as usize].0, self.screen.scale);
         let edges = self.scene.timeline.as_ref().map_or(&[][..], |timeline| timeline.edges());
@@ -72,18 +72,20 @@ impl Session {
         MomentAxis::new(x0, (0..=columns).map(edge).collect()).with_ticks(ticks)
     }
 
-    /// Computes the picture of fragmentation over time if its inputs have changed.
+    /// Computes the picture of fragmentation over time if its inputs have changed. Returns true if
+    /// it must be drawn again.
     fn update_fragmentation(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let axis = self.chart_axis(surface);
-        let numbers = self.with_context(ViewKind::Fragmentation, |context, options, caches| {
-            views::fragmentation::advance(context, options, caches);
-            let percent = views::fragmentation::threshold_percent(options);
-            let crossing = caches.fragmentation.crossing().map_or(u64::MAX, |found| found.crossing.event);
-            let requests = caches.fragmentation.requests_until().unwrap_or(u64::MAX);
-            let is_complete = u64::from(context.is_history_complete);
-            let generation = context.history.generation();
-            vec![u64::from(context.device.0), percent, crossing, requests, generation, is_complete]
-        });
+        let numbers =
+            self.with_context(ViewKind::Fragmentation, |context, options, ViewCaches { shared, fragmentation, .. }| {
+                views::fragmentation::advance(context, options, shared, fragmentation);
+                let percent = views::fragmentation::threshold_percent(options);
+                let crossing = fragmentation.crossing().map_or(u64::MAX, |found| found.crossing.event);
+                let requests = fragmentation.requests_until().unwrap_or(u64::MAX);
+                let is_complete = u64::from(context.is_history_complete);
+                let generation = context.history.generation();
+                vec![u64::from(context.device.0), percent, crossing, requests, generation, is_complete]
+            });
         let key = self.key(ViewKind::Fragmentation, surface, numbers, axis.edges().to_vec());
         let is_new = picture.key.as_ref() != Some(&key);
         let edges = axis.edges();
@@ -96,7 +98,7 @@ impl Session {
         };
         let is_exact = picture.frames_until_exact.is_none();
         if !is_exact {
-            self.with_context(ViewKind::Fragmentation, |_, _, caches| caches.is_unfinished = true);
+            self.with_context(ViewKind::Fragmentation, |_, _, caches| caches.shared.is_unfinished = true);
             if !is_new {
                 return false;
             }
@@ -125,13 +127,13 @@ impl Session {
         true
     }
 
-    /// Computes the flame graph if its inputs have changed.
+    /// Computes the flame graph if its inputs have changed. Returns true if it must be drawn again.
     fn update_flame(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
-        let (revision, zoom) = self.with_context(ViewKind::Flame, |context, options, caches| {
-            let Caches { flame, groupings, block_groups, .. } = caches;
-            let is_known = flame.update(context, options, groupings, block_groups).is_some();
-            (if is_known { flame.revision() } else { 0 }, options.number)
-        });
+        let (revision, zoom) =
+            self.with_context(ViewKind::Flame, |context, options, ViewCaches { shared, flame, .. }| {
+                let is_known = flame.update(context, options, shared).is_some();
+                (if is_known { flame.revision() } else { 0 }, options.number)
+            });
         if picture.key.as_ref().is_some_and(|key| key.numbers.get(1) != Some(&zoom.unwrap_or(0))) {
             picture.scroll = 0;
         }
@@ -140,27 +142,26 @@ impl Session {
         if picture.key.as_ref() == Some(&key) {
             return false;
         }
-        let typesetter = std::mem::take(&mut self.typesetter);
         let (size, scale, scroll) = (key.size, key.scale, picture.scroll);
-        let scene = self.with_context(ViewKind::Flame, |_, options, caches| {
+        let scene = self.with_context(ViewKind::Flame, |context, options, caches| {
             let empty = vramscope_insight::flame::FlameGraph::default();
             let graph = if revision > 0 { caches.flame.graph() } else { &empty };
             let content = flame::FlameContent { graph, styles: caches.flame.styles(), zoom: options.number };
-            FlameScene::new(content, size, scale, scroll, &typesetter)
+            FlameScene::new(content, size, scale, scroll, context.typesetter)
         });
-        self.typesetter = typesetter;
         picture.scroll = scene.scroll;
         key.numbers[2] = picture.scroll.unsigned_abs().into();
         (picture.key, picture.scene) = (Some(key), PaneScene::Flame(Box::new(scene)));
         true
     }
 
-    /// Computes the lines and heatmaps of a comparison if their inputs have changed.
+    /// Computes the lines and heatmaps of a comparison if their inputs have changed. Returns true
+    /// if they must be drawn again.
     fn update_comparison(&mut self, picture: &mut PanePicture, surface: Surface, view: ViewKind) -> bool {
         let range = self.model.zoomed_range().map(|range| (range.start, range.end));
         let mut numbers = self.with_context(view, |context, options, caches| {
             let is_known = if view == ViewKind::WhatIf {
-                views::what_if::update_sides(context, caches)
+                views::what_if::update_sides(context, &mut caches.what_if)
             } else {
                 let (moments, unit) = (views::compare::moments(options), views::compare::axis_unit(options));
                 caches.compare.update(context, moments, unit).is_ok()
@@ -176,12 +177,9 @@ impl Session {
         if picture.key.as_ref() == Some(&key) {
             return false;
         }
-        let typesetter = std::mem::take(&mut self.typesetter);
         let (size, scale) = (key.size, key.scale);
-        let scene = self.with_context(view, |context, _, caches| {
-            caches.compared(view).scene(context, range, size, scale, &typesetter)
-        });
-        self.typesetter = typesetter;
+        let scene =
+            self.with_context(view, |context, _, caches| caches.compared(view).scene(context, range, size, scale));
         let Some(scene) = scene else { return false };
         (picture.key, picture.scene) = (Some(key), PaneScene::Comparison(Box::new(scene)));
         true
@@ -196,7 +194,7 @@ impl Session {
             let mut picture = std::mem::take(&mut self.pictures[pane]);
             let is_shown = !matches!(picture.scene, PaneScene::Empty);
             if is_shown && (is_changed || has_moved) {
-                let surface = if pane == 0 { Surface::Left } else { Surface::Right };
+                let surface = Surface::PANES[pane];
                 let point = self.hover.filter(|(hovered, _)| *hovered == surface).map(|(_, point)| point);
                 picture.pointer_text = point.map(|point| self.pointer_text(&picture, point)).unwrap_or_default();
                 self.draw_picture(&picture, surface, point, is_changed);

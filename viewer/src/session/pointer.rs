@@ -9,7 +9,7 @@ use super::core::Session;
 /// this power.
 pub(super) const ZOOM_PER_PIXEL: f64 = 0.0015;
 
-/// Maximum distance in pixels that a pointer moves in a click.
+/// Maximum distance in pixels that a pressed pointer moves in a click; beyond it, the user drags.
 pub(super) const CLICK_DISTANCE: f64 = 5.0;
 
 impl Session {
@@ -29,22 +29,12 @@ impl Session {
                 }
                 self.pointer_on_timeline(pointer);
             }
-            surface => match self.view_on(surface) {
+            surface => match surface.pane().and_then(|pane| self.panes.views()[pane]) {
                 Some(ViewKind::Heatmap) => self.pointer_on_heatmap(pointer),
                 _ => return self.pointer_on_picture(pointer),
             },
         }
         Ok(())
-    }
-
-    /// Returns the view whose picture is `surface`.
-    fn view_on(&self, surface: Surface) -> Option<ViewKind> {
-        let [left, right] = self.panes.views();
-        match surface {
-            Surface::Timeline => None,
-            Surface::Left => left,
-            Surface::Right => right,
-        }
     }
 
     /// Stores the pointer's pixel on a pane's picture; `None` if it is on none.

@@ -10,19 +10,19 @@ use crate::timeline::{StackLayer, moment_text};
 use crate::ui::plain_text;
 use crate::views::ViewKind;
 
-use super::core::{Report, Session};
+use super::core::{Session, SessionReport};
 
 /// Name of the timeline in commands and file names.
 const TIMELINE: &str = "timeline";
 
 impl Session {
     /// Reports the picture of a view to save as a file. `argument` has the file extension and,
-    /// separated by a space, the view's name or `timeline`; without a name, that of the pane that
-    /// was used last.
+    /// separated by a space, the view's name or `timeline`; without a name, the view of the pane
+    /// that was used last.
     ///
     /// # Errors
     /// If there is no such picture: a message for the user.
-    pub(super) fn save_picture(&mut self, argument: &str, report: &mut Report) -> Result<(), String> {
+    pub(super) fn save_picture(&mut self, argument: &str, report: &mut SessionReport) -> Result<(), String> {
         let (extension, name) = argument.split_once(' ').unwrap_or((argument, ""));
         let format = PictureFormat::from_extension(extension)
             .ok_or_else(|| format!("pictures cannot be saved as {extension:?}: use png or svg"))?;
@@ -32,10 +32,7 @@ impl Session {
             let view = if name.is_empty() { Some(self.panes.active()) } else { ViewKind::from_name(name) };
             let view = view.ok_or_else(|| format!("there is no view called {name:?}"))?;
             let surface = self.panes.surface_of(view);
-            let pane = match surface {
-                Some(Surface::Right) => 1,
-                _ => 0,
-            };
+            let pane = surface.and_then(Surface::pane).unwrap_or(0);
             let content = self.sent_panes.0[pane].as_ref().filter(|pane| pane.view == view.name() && pane.has_picture);
             let (Some(surface), Some(content)) = (surface, content) else {
                 return Err(format!("{} has no picture to save: copy its table instead", view.title()));
@@ -86,7 +83,7 @@ impl Session {
     ///
     /// # Errors
     /// If the panel is empty.
-    pub(super) fn copy_details(&self, report: &mut Report) -> Result<(), String> {
+    pub(super) fn copy_details(&self, report: &mut SessionReport) -> Result<(), String> {
         let text = plain_text(self.sent_details.as_deref().unwrap_or_default());
         report.clipboard = Some(text).filter(|text| !text.is_empty());
         report.clipboard.is_some().then_some(()).ok_or_else(|| "there are no details to copy".to_owned())
@@ -96,7 +93,7 @@ impl Session {
     ///
     /// # Errors
     /// If the panel shows no call stack.
-    pub(super) fn copy_stack(&self, report: &mut Report) -> Result<(), String> {
+    pub(super) fn copy_stack(&self, report: &mut SessionReport) -> Result<(), String> {
         let nodes = self.sent_details.as_deref().unwrap_or_default();
         let command = nodes.iter().find_map(crate::views::details::stack_of);
         let text = command.ok_or("the details show no call stack: select an allocation first")?;

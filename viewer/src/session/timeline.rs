@@ -14,16 +14,13 @@ use crate::timeline::{
     AxisKind, Cursor, Hover, MAX_LANES, Options, QUICK_EVENTS, RangeTotals, Scale, SelectionBand, Stack, StackLayer,
     StepScale, TimedMoment, TimelineScene, is_mostly_idle, lanes_in_view,
 };
-use crate::views::ViewKind;
-use crate::views::caches::Caches;
+use crate::views::caches::SharedCaches;
+use crate::views::context::is_nearly_read;
 use crate::views::groups::group_styles;
+use crate::views::{ViewCaches, ViewKind};
 
 use super::core::Session;
 use super::pictures::QUIET_FRAMES;
-
-/// Share of the recording's events that the history must contain for axes of events and steps: that
-/// of a live recording may never be complete.
-const LEAST_READ: f64 = 0.9;
 
 impl Session {
     /// Returns the timeline on the page; `None` before the first frame.
@@ -32,17 +29,14 @@ impl Session {
         self.scene.timeline.as_ref()
     }
 
-    /// Returns the history of the recording if it is complete, or nearly so.
+    /// Returns the history if it contains all events of the recording, or all but the newest few;
+    /// else `None`.
     pub(super) fn complete_history(&self) -> Option<&History> {
-        let (history, recording) = (&self.analysis.history, self.model.recording());
-        let first = recording.first_event();
-        let (read, known) = (history.until().saturating_sub(first), recording.end_event().saturating_sub(first));
-        let is_complete = read > 0 && read as f64 >= known as f64 * LEAST_READ && !history.is_stale(recording);
-        is_complete.then_some(history)
+        Some(self.history()).filter(|history| is_nearly_read(history, self.model.recording()))
     }
 
-    /// Returns the unit of the axis that the user wants, or that of time if the recording has not
-    /// been read yet or has no steps.
+    /// Returns the axis that the user wants, or the axis of time if the recording has not been read
+    /// yet or has no steps.
     fn scale_to_show(&mut self) -> Scale {
         let axis = self.model.axis();
         if axis == AxisKind::Time && self.model.stack().is_none() && !self.model.cuts_idle() {
@@ -64,12 +58,12 @@ impl Session {
         let recording = self.model.recording();
         let (first, end) = (recording.first_event(), recording.end_event());
         let known = self.timeline.steps.take();
-        let steps = self.with_context(ViewKind::Steps, |context, _, caches| {
-            caches.update_steps(context)?;
-            let key = (caches.steps.revision(), end);
+        let steps = self.with_context(ViewKind::Steps, |context, _, ViewCaches { shared, .. }| {
+            shared.update_steps(context)?;
+            let key = (shared.steps.revision(), end);
             match known {
                 Some((known, scale)) if known == key => Some((key, scale)),
-                _ => Some((key, StepScale::new(caches.steps.steps(), first, end).map(Arc::new))),
+                _ => Some((key, StepScale::new(shared.steps.steps(), first, end).map(Arc::new))),
             }
         });
         self.timeline.steps = steps;
@@ -101,7 +95,8 @@ impl Session {
         }
     }
 
-    /// Returns the visible part of the recording in another unit.
+    /// Converts the visible part of the recording to positions on `scale`; `None` before the first
+    /// frame.
     fn part_on(&self, scale: &Scale) -> Option<std::ops::Range<u64>> {
         let axis = &self.scene.timeline.as_ref()?.axis;
         let end = |edge: Option<&u64>, time: Option<&u64>| Some(TimedMoment { event: *edge?, time_ns: *time? });
@@ -111,7 +106,7 @@ impl Session {
     }
 
     /// Returns true while the view has been unchanged for too few frames to compute exact counters;
-    /// marks the timeline as changed once it has.
+    /// marks the timeline as changed when these frames have passed.
     pub(super) fn wait_for_exact_timeline(&mut self, changes: &mut Changes) -> bool {
         let Some(frames) = self.timeline.frames_until_exact else { return false };
         self.timeline.frames_until_exact = frames.checked_sub(1);
@@ -196,7 +191,7 @@ impl Session {
     fn stack(&mut self, edges: &[u64]) -> Option<Stack> {
         let (by, device) = (self.model.stack()?, self.model.device());
         let analysis = &mut self.analysis;
-        let Caches { compositions, block_groups, .. } = &mut analysis.caches;
+        let SharedCaches { compositions, block_groups, .. } = &mut analysis.caches.shared;
         let composition = compositions.get(device, by)?;
         let (columns, groups) = composition.columns(&analysis.history, device, edges)?;
         let groups = groups.to_vec();
@@ -224,10 +219,11 @@ impl Session {
         let (Some(by), true) = (self.model.stack(), self.complete_history().is_some()) else { return false };
         let device = self.model.device();
         let analysis = &mut self.analysis;
-        let was_until = analysis.caches.compositions.get(device, by).map(|one| one.until());
+        let compositions = &mut analysis.caches.shared.compositions;
+        let was_until = compositions.get(device, by).map(|one| one.until());
         let recording = self.model.recording();
-        let is_done = analysis.caches.compositions.step(recording, &analysis.history, (device, by), max_changes);
-        let until = analysis.caches.compositions.get(device, by).map(|one| one.until());
+        let is_done = compositions.step(recording, &analysis.history, (device, by), max_changes);
+        let until = compositions.get(device, by).map(|one| one.until());
         if until != was_until || std::mem::replace(&mut self.timeline.is_stack_due, !is_done) && is_done {
             self.model.timeline_changed();
         }
@@ -257,7 +253,8 @@ impl Session {
         self.scene.overlay.pointer_x = pointer.filter(|x| (plot.x0..plot.x1).contains(x));
     }
 
-    /// Returns the ends of the selected range with their times.
+    /// Returns the selected range's first and last moment with their times; `None` without a
+    /// selected range.
     fn selected_moments(&mut self) -> Option<(TimedMoment, TimedMoment)> {
         let (from, to) = self.model.selected_range()?;
         let times = match (self.complete_history(), self.timeline.selected_times) {
@@ -273,8 +270,8 @@ impl Session {
         Some((TimedMoment { event: from, time_ns: times.0 }, TimedMoment { event: to, time_ns: times.1 }))
     }
 
-    /// Returns length and content of the selected range. While it is being dragged, the bytes are
-    /// missing.
+    /// Returns the selected range's length, number of events and allocated bytes; `None` without a
+    /// selected range. While the user drags, the bytes are missing.
     pub(super) fn selection_totals(&mut self) -> Option<RangeTotals> {
         let (from, to) = self.selected_moments()?;
         let range = (self.model.device(), (from.event, to.event));

@@ -3,9 +3,8 @@
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DurationNs, Percent};
 
-use crate::bitmap::Color;
 use crate::protocol::{PageUpdate, Tooltip};
-use crate::theme::{Texture, Theme};
+use crate::theme::Theme;
 use crate::timeline::{AxisKind, Hover, StackLayer, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 use crate::views::controls::{choice, group_title};
@@ -15,7 +14,7 @@ use super::parts::STACKS;
 
 /// Maximum number of groups in the legend of the stacked timeline.
 const MAX_LEGEND: usize = 8;
-/// Value of the field for the stacked areas that shows the counters.
+/// Value of the timeline's field `stack` that shows the counters instead of stacked areas.
 pub(super) const COUNTERS: &str = "counters";
 
 impl Session {
@@ -75,7 +74,8 @@ impl Session {
         bar
     }
 
-    /// Returns the legend of the simulated run's lines.
+    /// Returns the legend of a simulated run's lines on the timeline; `None` without a simulated
+    /// run.
     fn run_legend(&self) -> Option<Element> {
         let run = self.model.comparison.run()?;
         let [allocated, reserved] = TimelineScene::run_colors(&self.theme);
@@ -106,14 +106,15 @@ impl Session {
         self.is_stack_pending().then(|| "adding up the groups…".to_owned())
     }
 
-    /// Returns the legend of the largest groups in view.
+    /// Returns the legend of the stacked timeline's largest groups in view; `None` if the timeline
+    /// shows the counters.
     fn stack_legend(&self) -> Option<Element> {
         let stack = self.scene.timeline.as_ref()?.stack.as_ref()?;
         let layers = stack.largest();
         let entry = |(layer, bytes): &(&StackLayer, u64)| {
             Element::new(Tag::Li)
                 .with(Attribute::Title, format!("{}: at most {}", layer.name, ByteSize(*bytes)))
-                .with_child(textured_swatch(&self.theme, layer.color, layer.texture))
+                .with_child(swatch(layer.color).with_texture(&self.theme, layer.texture))
                 .with_child(Element::text(Tag::Span, &*layer.name))
         };
         let mut legend = Element::new(Tag::Ul)
@@ -129,17 +130,7 @@ impl Session {
     }
 }
 
-/// Returns a swatch with a texture on its color.
-fn textured_swatch(theme: &Theme, color: Color, texture: Texture) -> Element {
-    let swatch = swatch(color);
-    if texture == Texture::None {
-        return swatch;
-    }
-    let class = format!("texture texture-{}", texture.name());
-    swatch.with_child(Element::new(Tag::I).with_class(class).with_color(theme.texture_ink(color)))
-}
-
-/// Returns the tooltip for a pixel column.
+/// Builds the timeline's tooltip from the texts about a pixel column.
 fn tooltip(hover: &Hover, theme: &Theme) -> Tooltip {
     let mut content: Vec<Node> = vec![Element::text(Tag::P, &*hover.title).with_class("title").into()];
     content.extend(hover.incidents.iter().map(|text| Element::text(Tag::P, &**text).with_class("alarm").into()));
@@ -159,7 +150,7 @@ fn tooltip(hover: &Hover, theme: &Theme) -> Tooltip {
     for group in &hover.groups {
         let mut name = Element::new(Tag::Span);
         if let Some((color, texture)) = group.look {
-            name = name.with_child(textured_swatch(theme, color, texture));
+            name = name.with_child(swatch(color).with_texture(theme, texture));
         }
         table = table.with_child(fact(name.with_text(&*group.name).into(), &ByteSize(group.bytes).to_string()));
     }

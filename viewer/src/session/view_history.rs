@@ -12,10 +12,11 @@ use crate::protocol::{Pointer, PointerKind, Surface};
 
 /// Maximum number of changes that can be undone.
 const MAX_CHANGES: usize = 200;
-/// Longest time in milliseconds between two steps of one change.
+/// Maximum time in milliseconds between two steps that are undone as one change.
 const MERGE_MS: f64 = 800.0;
 
-/// Commands that move gradually, whose changes are no entry of the browser's history.
+/// Commands that change the view in small steps; their changes are not entries of the browser's
+/// history.
 const GRADUAL_COMMANDS: [&str; 9] =
     ["step", "zoom-in", "zoom-out", "pan-left", "pan-right", "heatmap-zoom-in", "heatmap-zoom-out", "slower", "faster"];
 
@@ -32,7 +33,8 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// Returns true if a change by `self`, `elapsed_ms` after one by `before`, continues that.
+    /// Returns true if a change caused by `self`, `elapsed_ms` milliseconds after a change caused
+    /// by `before`, belongs to that earlier change.
     fn continues(&self, before: &Self, elapsed_ms: f64) -> bool {
         match (self, before) {
             (Self::Gesture(number), Self::Gesture(other)) => number == other,
@@ -63,7 +65,7 @@ fn name(command: &str) -> &str {
     command.split(' ').next().unwrap_or_default()
 }
 
-/// Returns true if a command moves gradually.
+/// Returns true if a command is one of [`GRADUAL_COMMANDS`].
 fn is_gradual(command: &str) -> bool {
     GRADUAL_COMMANDS.contains(&name(command))
 }
@@ -88,7 +90,7 @@ pub(super) struct ViewHistory {
 }
 
 impl ViewHistory {
-    /// Notes that the user ran a command.
+    /// Records a command of the user as the cause of the next change of the view.
     pub(super) fn commanded(&mut self, command: &str) {
         match name(command) {
             // They concern no view, or restore one.
@@ -98,7 +100,7 @@ impl ViewHistory {
         }
     }
 
-    /// Notes a pointer event.
+    /// Records a pointer event as the cause of the next change of the view.
     pub(super) fn pointed(&mut self, pointer: &Pointer) {
         match pointer.kind {
             PointerKind::Down | PointerKind::DoubleClick => self.begin_gesture(),
@@ -107,13 +109,14 @@ impl ViewHistory {
         }
     }
 
-    /// Notes that a pointer was pressed, or that playback has begun or ended.
+    /// Starts a new gesture: a pointer was pressed, or playback has begun or ended.
     fn begin_gesture(&mut self) {
         self.gestures += 1;
         self.cause = Some(Cause::Gesture(self.gestures));
     }
 
-    /// Notes that a gesture goes on: a pointer is pressed, or the recording is being played.
+    /// Records that the last gesture continues: a pointer is pressed, or the recording is being
+    /// played.
     pub(super) fn gesture_continues(&mut self) {
         self.cause.get_or_insert(Cause::Gesture(self.gestures));
     }
@@ -142,7 +145,8 @@ impl ViewHistory {
         }
     }
 
-    /// Notes that the view is about to be replaced by that of a link, which can be undone.
+    /// Stores the view on the screen as a change to undo, because the view of a link will replace
+    /// it.
     pub(super) fn replaced(&mut self) {
         self.cause = None;
         self.last = None;
@@ -152,7 +156,8 @@ impl ViewHistory {
         }
     }
 
-    /// Returns the view before the last change; `None` if there is no change to undo.
+    /// Steps back by one change: returns the view before it, which the caller shows; `None` if
+    /// there is no change to undo.
     pub(super) fn undo(&mut self) -> Option<Link> {
         let link = self.past.pop_back()?;
         let shown = self.take_shown(&link);
@@ -160,8 +165,8 @@ impl ViewHistory {
         Some(link)
     }
 
-    /// Returns the view before the last undo; `None` if the view has changed since, or nothing was
-    /// undone.
+    /// Steps forward by one undone change: returns the view before the undo, which the caller
+    /// shows; `None` if the view has changed since, or nothing was undone.
     pub(super) fn redo(&mut self) -> Option<Link> {
         let link = self.future.pop()?;
         let shown = self.take_shown(&link);
@@ -169,7 +174,7 @@ impl ViewHistory {
         Some(link)
     }
 
-    /// Takes the view on the screen, which is about to be replaced by `link`.
+    /// Returns the view on the screen and stores `link` in its place.
     fn take_shown(&mut self, link: &Link) -> Option<Link> {
         (self.last, self.cause) = (None, None);
         let (_, shown) = self.shown.as_mut()?;
@@ -260,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_by_itself_is_not_undone() {
+    fn changes_without_the_user_are_not_undone() {
         let mut history = ViewHistory::default();
         history.record_view(1, &at(0), 0.0);
         for event in 1..1000 {
@@ -281,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_changes_is_bounded() {
+    fn undo_keeps_a_bounded_number_of_changes() {
         let mut history = ViewHistory::default();
         history.record_view(1, &at(0), 0.0);
         for event in 1..2 * MAX_CHANGES as u64 {

@@ -133,129 +133,78 @@ impl Texture {
     }
 }
 
-/// Colors for the dark color scheme.
-const DARK: Theme = Theme {
-    background: Color::hex(0x0d1117),
-    well: Color::hex(0x151b23),
-    grid: Color::hex(0x232b36),
-    text: Color::hex(0xdbe2ea),
-    dim: Color::hex(0x9aa6b4),
-    faint: Color::hex(0x3d4754),
-    cursor: Color::hex(0xf5f8fb),
-    allocated: Color::hex(0x2f6fb8),
-    allocated_alternate: Color::hex(0x3577c1),
-    shade: Color::hex(0x0a1420),
-    pending: Color::hex(0xc9a6e8),
-    free: Color::hex(0xe8832a),
-    free_hatch: Color::hex(0x8a4510),
-    cached: Color::hex(0x4a3317),
-    cached_hatch: Color::hex(0x9a6722),
-    reserved_line: Color::hex(0xaab4c0),
-    outside: Color::hex(0x45a699),
-    others: Color::hex(0x5f6b79),
-    alarm: Color::hex(0xff7373),
-    mark: Color::hex(0x27323f),
-    mark_alternate: Color::hex(0x2d3846),
-    mark_text: Color::hex(0xb9c3cf),
-    heat: [Color::hex(0x1c2530), Color::hex(0xa33a6b), Color::hex(0xffd166)],
-    categories: [
-        Color::hex(0x7b7581),
-        Color::hex(0x4474bd),
-        Color::hex(0x4cbee2),
-        Color::hex(0xc35cfa),
-        Color::hex(0x2ca86c),
-        Color::hex(0xebd555),
-        Color::hex(0xc1d8e2),
-        Color::hex(0x956133),
-    ],
-    groups: [
-        Color::hex(0x605dca),
-        Color::hex(0x62ffbd),
-        Color::hex(0xb94006),
-        Color::hex(0xa4a8d5),
-        Color::hex(0xfedd43),
-        Color::hex(0xc27d65),
-        Color::hex(0x688dfc),
-        Color::hex(0x875b6b),
-        Color::hex(0xbbd2ff),
-        Color::hex(0xf1a800),
-        Color::hex(0x917db0),
-        Color::hex(0x4cd594),
-    ],
-    sides: [Color::hex(0xf1a800), Color::hex(0xa78bfa)],
-    sequence: [
-        Color::hex(0x2c728e),
-        Color::hex(0x28ae80),
-        Color::hex(0x5ec962),
-        Color::hex(0xaddc30),
-        Color::hex(0xfde725),
-    ],
-};
+/// Returns the color `dark` (0xRRGGBB) if `is_dark`, else the color `light`.
+const fn color(is_dark: bool, dark: u32, light: u32) -> Color {
+    Color::hex(if is_dark { dark } else { light })
+}
 
-/// Colors for the light color scheme, and for reports.
-const LIGHT: Theme = Theme {
-    background: Color::hex(0xf7f9fb),
-    well: Color::hex(0xffffff),
-    grid: Color::hex(0xe4e9ee),
-    text: Color::hex(0x17202b),
-    dim: Color::hex(0x515d6b),
-    faint: Color::hex(0xc3ccd5),
-    cursor: Color::hex(0x0b1017),
-    allocated: Color::hex(0x2a66b5),
-    allocated_alternate: Color::hex(0x316dbb),
-    shade: Color::hex(0x0c1d33),
-    pending: Color::hex(0xaa7fc0),
-    free: Color::hex(0xdb7417),
-    free_hatch: Color::hex(0xffe3c2),
-    cached: Color::hex(0xfbecd6),
-    cached_hatch: Color::hex(0xb08242),
-    reserved_line: Color::hex(0x4b5765),
-    outside: Color::hex(0x2d827a),
-    others: Color::hex(0x85909c),
-    alarm: Color::hex(0xbe2222),
-    mark: Color::hex(0xdde4ec),
-    mark_alternate: Color::hex(0xcfd9e4),
-    mark_text: Color::hex(0x37434f),
-    heat: [Color::hex(0xe7ecf1), Color::hex(0xd0689a), Color::hex(0x8c1d4b)],
-    categories: [
-        Color::hex(0x808a94),
-        Color::hex(0x216fca),
-        Color::hex(0x0898d7),
-        Color::hex(0x821969),
-        Color::hex(0x1b6e23),
-        Color::hex(0x533b00),
-        Color::hex(0x6c6774),
-        Color::hex(0x5936a1),
-    ],
-    groups: [
-        Color::hex(0x372c81),
-        Color::hex(0x13a366),
-        Color::hex(0x6f1b03),
-        Color::hex(0x937df2),
-        Color::hex(0x51304b),
-        Color::hex(0xb15204),
-        Color::hex(0x4644b1),
-        Color::hex(0xb37cb3),
-        Color::hex(0x654b79),
-        Color::hex(0x6568c3),
-        Color::hex(0x86413a),
-        Color::hex(0x8b6783),
-    ],
-    sides: [Color::hex(0xb15204), Color::hex(0x5b3fc4)],
-    sequence: [
-        Color::hex(0x21918c),
-        Color::hex(0x2c728e),
-        Color::hex(0x3b528b),
-        Color::hex(0x472d7b),
-        Color::hex(0x300a4a),
-    ],
-};
+/// Returns the colors `dark` (0xRRGGBB) if `is_dark`, else the colors `light`.
+const fn colors<const N: usize>(is_dark: bool, dark: [u32; N], light: [u32; N]) -> [Color; N] {
+    let (mut colors, mut index) = ([Color::hex(0); N], 0);
+    while index < N {
+        colors[index] = color(is_dark, dark[index], light[index]);
+        index += 1;
+    }
+    colors
+}
+
+impl Default for Theme {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
 
 impl Theme {
     /// Returns the dark or the light palette.
     #[must_use]
-    pub const fn new(dark: bool) -> Self {
-        if dark { DARK } else { LIGHT }
+    pub const fn new(is_dark: bool) -> Self {
+        Self {
+            background: color(is_dark, 0x0d1117, 0xf7f9fb),
+            well: color(is_dark, 0x151b23, 0xffffff),
+            grid: color(is_dark, 0x232b36, 0xe4e9ee),
+            text: color(is_dark, 0xdbe2ea, 0x17202b),
+            dim: color(is_dark, 0x9aa6b4, 0x515d6b),
+            faint: color(is_dark, 0x3d4754, 0xc3ccd5),
+            cursor: color(is_dark, 0xf5f8fb, 0x0b1017),
+            allocated: color(is_dark, 0x2f6fb8, 0x2a66b5),
+            allocated_alternate: color(is_dark, 0x3577c1, 0x316dbb),
+            shade: color(is_dark, 0x0a1420, 0x0c1d33),
+            pending: color(is_dark, 0xc9a6e8, 0xaa7fc0),
+            free: color(is_dark, 0xe8832a, 0xdb7417),
+            free_hatch: color(is_dark, 0x8a4510, 0xffe3c2),
+            cached: color(is_dark, 0x4a3317, 0xfbecd6),
+            cached_hatch: color(is_dark, 0x9a6722, 0xb08242),
+            reserved_line: color(is_dark, 0xaab4c0, 0x4b5765),
+            outside: color(is_dark, 0x45a699, 0x2d827a),
+            others: color(is_dark, 0x5f6b79, 0x85909c),
+            alarm: color(is_dark, 0xff7373, 0xbe2222),
+            mark: color(is_dark, 0x27323f, 0xdde4ec),
+            mark_alternate: color(is_dark, 0x2d3846, 0xcfd9e4),
+            mark_text: color(is_dark, 0xb9c3cf, 0x37434f),
+            heat: colors(is_dark, [0x1c2530, 0xa33a6b, 0xffd166], [0xe7ecf1, 0xd0689a, 0x8c1d4b]),
+            categories: colors(
+                is_dark,
+                [0x7b7581, 0x4474bd, 0x4cbee2, 0xc35cfa, 0x2ca86c, 0xebd555, 0xc1d8e2, 0x956133],
+                [0x808a94, 0x216fca, 0x0898d7, 0x821969, 0x1b6e23, 0x533b00, 0x6c6774, 0x5936a1],
+            ),
+            groups: colors(
+                is_dark,
+                [
+                    0x605dca, 0x62ffbd, 0xb94006, 0xa4a8d5, 0xfedd43, 0xc27d65, 0x688dfc, 0x875b6b, 0xbbd2ff, 0xf1a800,
+                    0x917db0, 0x4cd594,
+                ],
+                [
+                    0x372c81, 0x13a366, 0x6f1b03, 0x937df2, 0x51304b, 0xb15204, 0x4644b1, 0xb37cb3, 0x654b79, 0x6568c3,
+                    0x86413a, 0x8b6783,
+                ],
+            ),
+            sides: colors(is_dark, [0xf1a800, 0xa78bfa], [0xb15204, 0x5b3fc4]),
+            sequence: colors(
+                is_dark,
+                [0x2c728e, 0x28ae80, 0x5ec962, 0xaddc30, 0xfde725],
+                [0x21918c, 0x2c728e, 0x3b528b, 0x472d7b, 0x300a4a],
+            ),
+        }
     }
 
     /// Returns the color of a block's rounding, the bytes beyond the requested size, for a block of
@@ -291,19 +240,13 @@ impl Theme {
         Texture::ALL[index / GROUP_COLORS % Texture::ALL.len()]
     }
 
-    /// Returns the texture of blocks of a category; `index` is the category's in `Category::ALL`.
+    /// Returns the texture of blocks of a category; `index` is the category's index in
+    /// `Category::ALL`.
     #[must_use]
     pub fn category_texture(&self, index: usize) -> Texture {
-        const TEXTURES: [Texture; 8] = [
-            Texture::None,
-            Texture::None,
-            Texture::Dots,
-            Texture::Vertical,
-            Texture::None,
-            Texture::Diagonal,
-            Texture::Horizontal,
-            Texture::Cross,
-        ];
+        use Texture::{Cross, Diagonal, Dots, Horizontal, None, Vertical};
+        /// The texture of each category, in the order of `Category::ALL`.
+        const TEXTURES: [Texture; 8] = [None, None, Dots, Vertical, None, Diagonal, Horizontal, Cross];
         TEXTURES.get(index).copied().unwrap_or_default()
     }
 

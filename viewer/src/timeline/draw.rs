@@ -16,6 +16,7 @@ use crate::backend::Backend;
 use crate::bands::Band;
 use crate::bitmap::{Bitmap, Color, Rect};
 use crate::canvas::Canvas;
+use crate::picture::px;
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::{Texture, Theme};
@@ -36,7 +37,8 @@ pub fn draw(scene: &TimelineScene, theme: &Theme, bitmap: &mut Bitmap, typesette
     draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
-/// Draws the timeline on a whole surface.
+/// Draws the timeline, without the overlay, on a surface of the size that the scene was computed
+/// for.
 pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     surface.fill(surface.bounds(), theme.background);
     surface.fill(scene.geometry.plot, theme.well);
@@ -64,7 +66,7 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl S
 /// The result of drawing with plotters on backend `B`.
 type ChartResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Draws the axes, the grid and the lines of the counters.
+/// Draws the timeline's axes, grid, and lines of the counters with plotters.
 fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: B) -> ChartResult<B> {
     let (width, height) = backend.get_size();
     let (geometry, columns) = (&scene.geometry, &scene.columns);
@@ -113,11 +115,6 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
     root.present()
 }
 
-/// Converts units (pixels at scale 1) to whole pixels, rounded; `scale` is pixels per unit.
-fn px(units: f32, scale: f32) -> i32 {
-    (units * scale).round() as i32
-}
-
 /// Returns the color of the reserved bytes that are not active: free space inside segments has the
 /// heatmap's color for free space, tinted.
 fn reserved_color(theme: &Theme) -> Color {
@@ -132,7 +129,8 @@ fn band_color(band: Band, theme: &Theme) -> Color {
     }
 }
 
-/// Returns the rectangle in pixel column `column` from `from` to `to` bytes.
+/// Returns the rectangle of the timeline's chart in pixel column `column` that reaches from `from`
+/// to `to` bytes.
 fn area(scene: &TimelineScene, column: usize, from: u64, to: u64) -> Rect {
     let plot = scene.geometry.plot;
     // As the lines: 0 bytes are in the lowest row, the axis's upper end is in the highest.
@@ -143,7 +141,7 @@ fn area(scene: &TimelineScene, column: usize, from: u64, to: u64) -> Rect {
     Rect::new(x, y(to), x + 1, end)
 }
 
-/// Draws the areas of the counters, and the bands above them.
+/// Draws the timeline's areas of allocated, active and reserved bytes, and the bands above them.
 fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     let (allocated, range) = (theme.allocated, theme.well.mix(theme.allocated, 0.65));
     let (pending, reserved) = (theme.well.mix(theme.pending, 0.7), reserved_color(theme));

@@ -7,19 +7,20 @@ use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, DurationNs, Recordi
 use crate::details::{is_imported, names_of_origin};
 use crate::ui::{Element, Node, Tag, facts};
 
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent};
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Table};
 
-/// Text in place of facts that the recording does not contain.
+/// Text that the view "About" shows in place of facts that the recording does not contain.
 const NOT_RECORDED: &str = "not recorded";
-/// Shown in place of settings if the program used none.
+/// Text that the view "About" shows in place of allocator settings if the program set none.
 const DEFAULT_SETTINGS: &str = "default";
 
-/// Returns the content of the view.
+/// Returns the content of the view "About": program, versions, devices, allocator settings and
+/// counters.
 #[must_use]
-pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent {
     let info = context.recording.info();
     let or = |text: &str, otherwise: &str| Node::from(if text.is_empty() { otherwise } else { text });
     let [source, writer] = names_of_origin(info);
@@ -45,10 +46,7 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
     rows.extend(recording_notes(info).into_iter().map(|note| ("note", note.into())));
     let mut content = ViewContent { content: vec![facts(rows).into()], ..ViewContent::default() };
     match caches.summary(context) {
-        Ok(None) => {
-            content.content.extend(ViewContent::message("Counting…").content);
-            content
-        }
+        Ok(None) => content.with_message("Counting…"),
         Ok(Some(summary)) => {
             content.content.push(Element::text(Tag::H2, "Counters at this moment (torch.cuda.memory_summary)").into());
             if !summary.is_complete {
@@ -82,7 +80,8 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
     }
 }
 
-/// Returns a device's name, memory and process, and the facts that the recording lacks.
+/// Returns a text with a device's name, memory and process, and with the facts that the recording
+/// lacks about it.
 fn device_text(info: &RecordingInfo, device: &DeviceInfo) -> String {
     let id = DeviceId(device.device);
     let mut text = info.device_label(id);
@@ -130,7 +129,7 @@ fn earlier_events(context: &Context<'_>) -> Option<String> {
     Some(text)
 }
 
-/// Returns a row of the table of counters.
+/// Returns a row of the table of counters: `name` and the counter's values.
 fn summary_row(name: String, unit: SummaryUnit, values: &SummaryValues) -> Row {
     let cell = |value: u64| match unit {
         SummaryUnit::Bytes => Cell::Bytes(value),

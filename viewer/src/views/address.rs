@@ -5,23 +5,23 @@ use vramscope_insight::group::Grouping;
 use vramscope_insight::query::Query;
 use vramscope_trace::{ByteSize, Count, DurationNs};
 
-use crate::ui::{Attribute, Element, Tag};
+use crate::ui::{Attribute, Element};
 use crate::units;
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::progress_text;
+use super::controls::{progress_text, search_field};
 use super::events::{known, stream_cell};
 use super::list::{ROWS_PER_FRAME, category_cell, is_selected, select_command, site_grouping};
 use super::searches::{AllocationRequest, Searches};
 use super::table::{Cell, Column, ColumnWidth, Row, Table};
 
-/// Name of the view.
+/// Name of the view "Address history" in commands and links.
 const VIEW: &str = ViewKind::Address.name();
 
-/// Returns the address that a text states: hexadecimal with `0x`, with letters among its digits or
-/// after `addr:`; else decimal.
+/// Parses a typed address: hexadecimal with `0x`, with letters among its digits, or after `addr:`;
+/// else decimal. `None` if the text is no address.
 pub fn parse_address(text: &str) -> Option<u64> {
     let text = text.trim();
     let text = text.strip_prefix("addr:").unwrap_or(text).trim();
@@ -32,31 +32,31 @@ pub fn parse_address(text: &str) -> Option<u64> {
     if text.bytes().all(|digit| digit.is_ascii_digit()) { text.parse().ok() } else { hexadecimal(text) }
 }
 
-/// Returns the content of the view.
+/// Returns the content of the view "Address history": every allocation that used the typed address.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
-    let mut content = ViewContent {
-        controls: vec![
-            address_field(&options.filter).into(),
-            Element::button("Current", format!("reveal {VIEW}"))
-                .with(Attribute::Title, "Scroll to the allocation of this moment")
-                .into(),
-        ],
-        ..ViewContent::default()
-    };
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+    let content = ViewContent::with_controls([
+        search_field(
+            "search",
+            "Address",
+            "address, such as 0x7f1a2c000000",
+            &options.filter,
+            &format!("filter {VIEW}"),
+        ),
+        Element::button("Current", format!("reveal {VIEW}"))
+            .with(Attribute::Title, "Scroll to the allocation of this moment"),
+    ]);
     let typed = options.filter.trim();
     let address = match (parse_address(typed), context.selection) {
         (Some(address), _) => address,
         (None, _) if !typed.is_empty() => {
             let text = format!("{typed:?} is not an address. Use hexadecimal digits, such as 0x7f1a2c000000.");
-            content.content.extend(ViewContent::message(text).content);
-            return content;
+            return content.with_message(text);
         }
         (None, Some((address, _))) => address,
         (None, None) => {
             let text = "Select a block, or type an address, to see every allocation that used it.";
-            content.content.extend(ViewContent::message(text).content);
-            return content;
+            return content.with_message(text);
         }
     };
     let (summary, table) = history_of(context, options, caches, address);
@@ -64,31 +64,17 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_list(summary, table, nothing)
 }
 
-/// Returns the field in which the user states an address.
-fn address_field(address: &str) -> Element {
-    Element::new(Tag::Input)
-        .with(Attribute::Type, "search")
-        .with(Attribute::Key, "search")
-        .with(Attribute::AriaLabel, "Address")
-        .with(Attribute::Placeholder, "address, such as 0x7f1a2c000000")
-        .with(Attribute::Value, address)
-        .with_command(format!("filter {VIEW}"))
-}
-
 /// Returns a summary of the allocations that used an address, and a table of the allocations in
 /// view.
-fn history_of(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches, address: u64) -> (String, Table) {
+fn history_of(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut SharedCaches,
+    address: u64,
+) -> (String, Table) {
     let query = Query::containing(address);
     let order = AllocationOrder { key: SortKey::Start, is_descending: false };
-    let request = AllocationRequest {
-        device: context.device,
-        filter: query.text().to_owned(),
-        scope: Scope::All,
-        order,
-        steps: 0,
-        moment: None,
-        until: context.history.until(),
-    };
+    let request = AllocationRequest::new(context, &query, Scope::All, order);
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
     let matcher = || query.compile(context.recording, &[]);
     let Searches { address: search, address_row, .. } = &mut caches.searches;
@@ -137,7 +123,7 @@ fn history_of(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches,
     (summary, table)
 }
 
-/// Returns the columns of the list.
+/// Returns the columns of the table of allocations that used an address.
 fn columns() -> Vec<Column> {
     use ColumnWidth::{Label, Name, Narrow, Number, Wide};
     vec![
@@ -155,8 +141,8 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-/// Returns the row of an allocation, the use with this number (from 1) of the address; `before` is
-/// the one before it.
+/// Returns the row of an allocation that is use `number` (from 1) of the address; `before` is the
+/// previous use, for the free time between them.
 fn use_row(
     context: &Context<'_>,
     grouping: &mut Grouping,

@@ -1,4 +1,4 @@
-//! Results of views that are kept between frames.
+//! Results that several views use, kept between frames.
 
 use std::ops::Range;
 
@@ -8,23 +8,18 @@ use vramscope_insight::placement::{Placement, placement, recorded_settings};
 use vramscope_pool::Settings;
 use vramscope_trace::{DeviceId, FormatError, Recording, Replay};
 
-use super::allocations::AllocationsCache;
-use super::compare::CompareCache;
 use super::computed::{
     Compositions, DeviceHistory, PeakAnalysis, StepAnalysis, TableAnalysis, TemporaryScan, UnfreedAnalysis,
 };
 use super::context::{Context, Groupings};
 use super::fit::FitCache;
-use super::flame_cache::FlameCache;
-use super::fragmentation_cache::FragmentationCache;
 use super::groups::BlockGroupCache;
-use super::kind::ViewKind;
 use super::searches::Searches;
 
-/// Results of views about a recording. They are extended when the recording grows or another view
-/// needs more.
+/// Cached results about a recording that several views use, or one view without a cache of its own.
+/// They are extended when the recording grows or another view needs more.
 #[derive(Default)]
-pub struct Caches {
+pub struct SharedCaches {
     /// The groupings of blocks.
     pub groupings: Groupings,
     /// Live bytes by group over time.
@@ -43,12 +38,6 @@ pub struct Caches {
     pub tables: TableAnalysis,
     /// Temporaries.
     pub temporaries: TemporaryScan,
-    /// Allocations over time.
-    pub allocations: AllocationsCache,
-    /// The flame graph.
-    pub flame: FlameCache,
-    /// Fragmentation over time.
-    pub fragmentation: FragmentationCache,
     /// The table of all counters, and its device.
     summary: Option<(DeviceId, MemorySummaryScan)>,
     /// The searches of the lists of events and allocations.
@@ -60,23 +49,15 @@ pub struct Caches {
     /// Byte ranges of the recording's file, each one chunk, that a view needs and that are not
     /// loaded.
     pub missing: Vec<Range<u64>>,
-    /// The moments that are compared.
-    pub compare: CompareCache,
-    /// The recording and the simulated run beside it.
-    pub what_if: CompareCache,
     /// Whether a view shows partial results, and continues in the next frame.
     pub is_unfinished: bool,
 }
 
-/// Number of events that a view visits in one frame, at about half a microsecond each.
+/// Maximum number of events that the computation of a table of counters visits in one frame, at
+/// about half a microsecond each.
 const EVENTS_PER_FRAME: u64 = 16_384;
 
-impl Caches {
-    /// Returns the two sides that a view's picture shows.
-    pub fn compared(&mut self, view: ViewKind) -> &mut CompareCache {
-        if view == ViewKind::WhatIf { &mut self.what_if } else { &mut self.compare }
-    }
-
+impl SharedCaches {
     /// Returns the allocator's settings as recorded, with the cap that the recording's
     /// out-of-memory errors show.
     #[must_use]

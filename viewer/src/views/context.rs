@@ -10,8 +10,9 @@ use crate::editor_link::EditorTemplate;
 use crate::heatmap::{ColorBy, LegendEntry, View};
 use crate::jobs::Jobs;
 use crate::model::{AllDevices, Comparison};
+use crate::text::Typesetter;
 use crate::theme::Theme;
-use crate::ui::Node;
+use crate::ui::{Element, Node, Tag};
 
 use super::computed::DeviceHistory;
 use super::small_map::SmallMap;
@@ -22,7 +23,7 @@ use super::table::Table;
 pub struct Groupings(SmallMap<GroupBy, Grouping>);
 
 impl Groupings {
-    /// Returns a grouping that knows all sites of the recording.
+    /// Returns the grouping of blocks by `by`, updated to all sites of the recording.
     pub fn get(&mut self, by: GroupBy, recording: &Recording) -> &mut Grouping {
         let grouping = self.0.get_or_insert_with(by, || Grouping::new(by, recording.first_event()));
         grouping.set_first_event(recording.first_event());
@@ -30,7 +31,8 @@ impl Groupings {
         grouping
     }
 
-    /// Returns two different groupings that know all sites of the recording.
+    /// Returns two different groupings that know all sites of the recording; `None` if `one` equals
+    /// `other`.
     pub fn pair(&mut self, one: GroupBy, other: GroupBy, recording: &Recording) -> Option<[&mut Grouping; 2]> {
         self.get(one, recording);
         self.get(other, recording);
@@ -86,11 +88,13 @@ pub struct Context<'a> {
     pub heatmap: HeatmapState<'a>,
     /// The colors.
     pub theme: &'a Theme,
+    /// Measures texts in pictures.
+    pub typesetter: &'a Typesetter,
     /// The user's template for links to files.
     pub editor: Option<&'a EditorTemplate>,
 }
 
-/// How the heatmap is shown.
+/// The heatmap's settings: colors, view and legend.
 #[derive(Clone, Copy)]
 pub struct HeatmapState<'a> {
     /// The property that block colors show.
@@ -102,6 +106,19 @@ pub struct HeatmapState<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// Returns the text to show in a view that has no rows: how much of the recording has been
+    /// read, or that nothing was allocated on the device.
+    #[must_use]
+    pub fn reading_text(&self) -> String {
+        if self.is_history_complete {
+            return "Nothing was allocated on this device.".to_owned();
+        }
+        let first = self.recording.first_event();
+        let read = self.history.until().saturating_sub(first);
+        let known = self.recording.end_event().saturating_sub(first);
+        format!("Reading the recording: {}", Percent::of(read, known))
+    }
+
     /// Returns the names and sites of the recording.
     #[must_use]
     pub fn definitions(&self) -> &'a Definitions {
@@ -130,7 +147,18 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Number of rows of a long list that are computed before the page has told how many it shows.
+/// Returns true if the history contains at least nine tenths of the recording's events: the history
+/// of a live recording may never be complete.
+#[must_use]
+pub fn is_nearly_read(history: &History, recording: &Recording) -> bool {
+    /// Minimum share of the recording's events that the history must contain.
+    const LEAST_READ: f64 = 0.9;
+    let first = recording.first_event();
+    let (read, known) = (history.until().saturating_sub(first), recording.end_event().saturating_sub(first));
+    read > 0 && read as f64 >= known as f64 * LEAST_READ && !history.is_stale(recording)
+}
+
+/// Number of rows of a long list that are computed before the page has reported how many it shows.
 const FIRST_ROWS: u64 = 100;
 
 /// How a view is shown: grouping, order, filter and the rows in view. Kept for each view.
@@ -154,7 +182,7 @@ pub struct ViewOptions {
 }
 
 impl ViewOptions {
-    /// Returns the filter, parsed.
+    /// Parses the view's filter.
     ///
     /// # Errors
     /// If the filter is invalid: a message for the user.
@@ -189,36 +217,38 @@ pub struct ViewContent {
 }
 
 impl ViewContent {
-    /// Creates a content that only says something, for example why there is nothing to show.
+    /// Creates content of a single text, for example why there is nothing to show.
     #[must_use]
     pub fn message(text: impl Into<String>) -> Self {
-        let text = crate::ui::Element::text(crate::ui::Tag::P, text).with_class("nothing");
-        Self { content: vec![text.into()], ..Self::default() }
+        Self::default().with_message(text)
     }
 
-    /// Creates a content that says why a view of the whole recording shows nothing: the recording
-    /// is being read, or the device has no allocation.
+    /// Creates content with these controls and nothing else.
+    pub fn with_controls(controls: impl IntoIterator<Item = Element>) -> Self {
+        Self { controls: controls.into_iter().map(Node::from).collect(), ..Self::default() }
+    }
+
+    /// Appends an element to the content.
     #[must_use]
-    pub fn reading(context: &Context<'_>) -> Self {
-        if context.is_history_complete {
-            return Self::message("Nothing was allocated on this device.");
-        }
-        let first = context.recording.first_event();
-        let read = context.history.until().saturating_sub(first);
-        let known = context.recording.end_event().saturating_sub(first);
-        Self::message(format!("Reading the recording: {}", Percent::of(read, known)))
+    pub fn with_element(mut self, element: Element) -> Self {
+        self.content.push(element.into());
+        self
     }
 
-    /// Appends a long list to the content, or `nothing` in its place if it has no rows, and
-    /// `summary` above the list, where it stays in view. Scripts read the list and users copy it.
+    /// Appends a text that says why there are no rows or figures.
+    #[must_use]
+    pub fn with_message(self, text: impl Into<String>) -> Self {
+        self.with_element(Element::text(Tag::P, text).with_class("nothing"))
+    }
+
+    /// Appends a long list with `summary` above it, which stays in view. A list without rows is
+    /// replaced by the text `nothing`. Scripts read the list and users copy it.
     #[must_use]
     pub fn with_list(mut self, summary: impl Into<String>, list: Table, nothing: &str) -> Self {
-        let summary = crate::ui::Element::text(crate::ui::Tag::P, summary).with_class("summary");
+        let summary = Element::text(Tag::P, summary).with_class("summary");
         self.legend.push(summary.into());
         if list.window.is_some_and(|(rows, _)| rows == 0) {
-            self.content.extend(Self::message(nothing).content);
-            self.table = Some(list);
-            return self;
+            return Self { table: Some(list), ..self.with_message(nothing) };
         }
         self.with_table(list)
     }

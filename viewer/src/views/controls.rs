@@ -12,8 +12,8 @@ use crate::ui::{Attribute, Element, Tag};
 
 use super::table::Cell;
 
-/// Returns a field for choosing one of `choices`, each a value and a text. A change runs `command`
-/// with the value appended.
+/// Creates a field for choosing one of `choices`, each a value and its text; `current` is the
+/// chosen value. A change runs `command` with the value appended.
 #[must_use]
 pub fn choice<'a>(
     label: &str,
@@ -33,14 +33,15 @@ pub fn choice<'a>(
     Element::new(Tag::Label).with_text(format!("{label} ")).with_child(select)
 }
 
-/// Returns the field that chooses the grouping of a view, among `choices`.
+/// Creates the field that sets the grouping of a view's rows to one of `choices`.
 #[must_use]
 pub fn group_choice(view: &str, current: GroupBy, choices: &[GroupBy]) -> Element {
     let choices = choices.iter().map(|by| (by.name(), group_title(*by)));
     choice("by", &format!("by {view}"), current.name(), choices)
 }
 
-/// Returns a field for a whole number: `label`, the field, `unit`. A change sets the view's number.
+/// Creates a field for a whole number, with `label` before it and `unit` after it. A change sets
+/// the view's number.
 #[must_use]
 pub fn number_field(label: &str, unit: &str, view: &str, value: u64) -> Element {
     let field = Element::new(Tag::Input)
@@ -53,7 +54,7 @@ pub fn number_field(label: &str, unit: &str, view: &str, value: u64) -> Element 
     Element::new(Tag::Label).with_text(format!("{label} ")).with_child(field).with_text(format!(" {unit}"))
 }
 
-/// Returns a link to a moment, within a sentence: `event 1,234`.
+/// Creates a link to a moment, for use within a sentence: `event 1,234`.
 #[must_use]
 pub fn event_link(event: u64) -> Element {
     Element::button(format!("event {}", Count(event)), format!("seek {event}"))
@@ -65,37 +66,36 @@ pub fn event_link(event: u64) -> Element {
 #[must_use]
 pub const fn group_title(by: GroupBy) -> &'static str {
     match by {
-        GroupBy::Site => "site",
         GroupBy::Stack => "call stack",
-        GroupBy::Function => "function",
-        GroupBy::Line => "line",
-        GroupBy::File => "file",
-        GroupBy::Module => "module",
-        GroupBy::Category => "category",
-        GroupBy::Stream => "stream",
-        GroupBy::Pool => "pool",
-        GroupBy::Size => "size",
-        GroupBy::Phase => "phase",
         GroupBy::Operation => "operation",
+        _ => by.name(),
     }
 }
 
-/// Returns a search field whose text becomes the view's filter.
+/// Creates a field for a text; while it is empty, it shows `placeholder`. A change runs `command`
+/// with the text appended.
 #[must_use]
-pub fn filter_field(view: &str, filter: &str) -> Element {
+pub fn search_field(key: &str, label: &str, placeholder: &str, value: &str, command: &str) -> Element {
     Element::new(Tag::Input)
         .with(Attribute::Type, "search")
-        .with(Attribute::Key, "search")
-        .with(Attribute::AriaLabel, "Filter")
-        .with(Attribute::Placeholder, "filter: text, 0x7f…, >100MiB, age>10s")
-        .with(Attribute::Value, filter)
-        .with_command(format!("filter {view}"))
+        .with(Attribute::Key, key)
+        .with(Attribute::AriaLabel, label)
+        .with(Attribute::Placeholder, placeholder)
+        .with(Attribute::Value, value)
+        .with_command(command)
+}
+
+/// Creates a search field that sets the filter of the view called `view`.
+#[must_use]
+pub fn filter_field(view: &str, filter: &str) -> Element {
+    let placeholder = "filter: text, 0x7f…, >100MiB, age>10s";
+    search_field("search", "Filter", placeholder, filter, &format!("filter {view}"))
 }
 
 /// Parses the filter that the user typed.
 ///
 /// # Errors
-/// If it is invalid: the content of the view in place of its rows.
+/// If the filter is invalid: a message, to show in place of the view's rows.
 pub fn parse_filter(filter: &str) -> Result<Query, Element> {
     Query::parse(filter).map_err(|error| {
         let range = error.range();
@@ -115,8 +115,8 @@ pub fn parse_filter(filter: &str) -> Result<Query, Element> {
     })
 }
 
-/// Returns the cell of the category that the memory of a row has, from its bytes by category; of
-/// several, their shares, largest first. Scripts read `mixed` then.
+/// Returns a cell with the category of a row's memory, given its bytes by category. If there are
+/// several, the page shows their shares, largest first, and scripts read `mixed`.
 pub fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
     if let Some(category) = common_category(bytes) {
         return category.name().into();
@@ -136,7 +136,8 @@ pub fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
     Cell::labeled(format!("mixed: {}", parts.join(", ")), "mixed".into())
 }
 
-/// Returns the text of a search in progress: ` (searched 45.0%)`; empty once it is complete.
+/// Returns how far a search has got, as in ` (searched 45.0%)` for the verb `searched`; empty once
+/// it is complete.
 #[must_use]
 pub fn progress_text(verb: &str, done: u64, total: u64) -> String {
     if done >= total { String::new() } else { format!(" ({verb} {})", Percent::of(done, total)) }

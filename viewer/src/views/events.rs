@@ -11,21 +11,22 @@ use crate::timeline::moment_text;
 use crate::ui::{Attribute, Element};
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{choice, filter_field, parse_filter, progress_text};
 use super::searches::{FoundEvents, Searches, uses_steps};
 use super::table::{Cell, Column, ColumnWidth, Row, Sorting, Table};
+use super::table_builder::TableBuilder;
 
-/// Name of the view.
+/// Name of the view "Events" in commands and links.
 const VIEW: &str = ViewKind::Events.name();
-/// Number of events that a search visits in a frame, at 0.1 to 0.3 µs each; it goes on between
-/// frames.
+/// Maximum number of events that a search in the list of events visits in a frame, at 0.1 to 0.3 µs
+/// each; it continues in the next frame.
 const EVENTS_PER_FRAME: u64 = 4096;
-/// The modes of the view, each with a description of the listed events.
+/// The modes of the view "Events", each with a description of the listed events.
 const MODES: [(&str, &str); 2] = [("range", "in the selected range"), ("all", "all events")];
 
-/// The part of the found events that the view lists, and their order.
+/// The part of the events found by a filter that the list of events shows, and their order.
 struct Listed {
     /// Position of the first one among the found events.
     first: u64,
@@ -36,15 +37,15 @@ struct Listed {
 }
 
 impl Listed {
-    /// Returns the row (from 0) of the event at a position among the found ones, or of the nearest;
-    /// `None` if no event is listed.
+    /// Returns the row (from 0) of the event at a position among the found events; for an event
+    /// that is not listed, the nearest row. `None` if no event is listed.
     fn row_of(&self, position: u64) -> Option<u64> {
         let last = self.count.checked_sub(1)?;
         let row = position.saturating_sub(self.first).min(last);
         Some(if self.is_descending { last - row } else { row })
     }
 
-    /// Returns the numbers of the events in the rows `first` to `first + count`, in their order.
+    /// Returns the event numbers in the rows `first` to `first + count`, in the order of the rows.
     fn numbers(&self, found: &mut FoundEvents<'_>, first: u64, count: u64) -> Result<Vec<u64>, EventListError> {
         let first = first.min(self.count);
         let count = count.min(self.count - first);
@@ -57,11 +58,11 @@ impl Listed {
     }
 }
 
-/// Returns the content of the view.
+/// Returns the content of the view "Events": all events, or the events that match the filter.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
     let mode = options.mode.as_deref().unwrap_or(if context.has_range { "range" } else { "all" });
-    let mut content = ViewContent { controls: vec![filter_field(VIEW, &options.filter).into()], ..Default::default() };
+    let mut content = ViewContent::with_controls([filter_field(VIEW, &options.filter)]);
     if context.has_range {
         content.controls.push(choice("show", &format!("mode {VIEW}"), mode, MODES).into());
     }
@@ -69,17 +70,13 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.controls.push(reveal.with(Attribute::Title, "Scroll to the event of this moment").into());
     let query = match parse_filter(&options.filter) {
         Ok(query) => query,
-        Err(error) => {
-            content.content.push(error.into());
-            return content;
-        }
+        Err(error) => return content.with_element(error),
     };
     let sorting = match &options.sort {
         Some((column, is_descending)) if column == "event" => *is_descending,
         Some((column, _)) => {
             let text = format!("Events are listed by their number; they cannot be sorted by {column:?}.");
-            content.content.extend(ViewContent::message(text).content);
-            return content;
+            return content.with_message(text);
         }
         None => false,
     };
@@ -92,18 +89,15 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         }
         Err(EventListError::NotLoaded { missing }) => {
             caches.missing.extend(missing);
-            content.content.extend(ViewContent::message("Loading the events…").content);
-            content
+            content.with_message("Loading the events…")
         }
-        Err(EventListError::Damaged(error)) => {
-            content.content.extend(ViewContent::message(format!("The events cannot be read: {error}")).content);
-            content
-        }
+        Err(EventListError::Damaged(error)) => content.with_message(format!("The events cannot be read: {error}")),
     }
 }
 
-/// Returns the moments at which steps begin, if a query needs them.
-pub(super) fn step_starts(context: &Context<'_>, searches: &mut Searches, query: &Query) -> Arc<[u64]> {
+/// Returns the moments at which training steps begin if a query counts in steps; else an empty
+/// list.
+pub fn step_starts(context: &Context<'_>, searches: &mut Searches, query: &Query) -> Arc<[u64]> {
     if uses_steps(query) {
         searches.step_starts.get(context.recording, context.marks, context.history, context.device)
     } else {
@@ -111,7 +105,8 @@ pub(super) fn step_starts(context: &Context<'_>, searches: &mut Searches, query:
     }
 }
 
-/// Returns the query for the events of `query` whose numbers are in a range, both ends included.
+/// Limits `query` to events whose numbers are in a range, both ends included; `None` limits
+/// nothing.
 fn within(query: Query, range: Option<(u64, u64)>) -> Query {
     let Some((from, to)) = range else { return query };
     Query::parse(&format!("{} event:{from}..{to}", query.text())).unwrap_or(query)
@@ -121,7 +116,7 @@ fn within(query: Query, range: Option<(u64, u64)>) -> Query {
 fn events_table(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    caches: &mut SharedCaches,
     query: &Query,
     range: Option<(u64, u64)>,
     is_descending: bool,
@@ -170,16 +165,15 @@ fn events_table(
         }
         Err(error) => return Err(error),
     };
-    let mut table = Table::new(VIEW, "Events", columns(context));
+    let scroll_to = events_row.request();
+    let grouping = caches.groupings.get(GroupBy::Site, recording);
+    let mut table = table_of(context, grouping, &rows);
     table.window = Some((listed.count, first.min(listed.count)));
-    table.scroll_to = events_row.request();
+    table.scroll_to = scroll_to;
     table.sorting = Some(Sorting { column: "event", is_descending });
-    table.rows = if rows.is_empty() {
-        numbers.iter().map(|&number| Row::new(vec![Cell::Count(number), "loading…".into()])).collect()
-    } else {
-        let grouping = caches.groupings.get(GroupBy::Site, recording);
-        rows.iter().map(|row| event_row(context, grouping, row)).collect()
-    };
+    if rows.is_empty() {
+        table.rows = numbers.iter().map(|&number| Row::new(vec![Cell::Count(number), "loading…".into()])).collect();
+    }
     let events = Count(listed.count).of("event", "events");
     let summary = match (query.is_empty(), range) {
         (true, None) => format!("{events} in this recording"),
@@ -193,46 +187,18 @@ fn events_table(
     Ok((summary, table))
 }
 
-/// Returns true if the list shows the device of each event.
-fn shows_devices(context: &Context<'_>) -> bool {
-    context.recording.devices().count() > 1
-}
-
-/// Returns the columns of the list.
-fn columns(context: &Context<'_>) -> Vec<Column> {
-    use ColumnWidth::{Label, Name, Narrow, Number, Wide};
-    let mut columns = vec![
-        Column::number("event", "event").sortable().with_width(Number),
-        Column::number("time_ns", "time").with_width(Label),
-        Column::text("kind", "kind").with_width(Name),
-    ];
-    if shows_devices(context) {
-        columns.push(Column::text("device", "device").with_width(Number));
-    }
-    columns.extend([
-        Column::number("bytes", "size").with_width(Number),
-        Column::text("site", "site").with_width(Wide),
-        Column::number("address", "address").with_width(Name),
-        Column::number("age_ns", "age").with_width(Number),
-        Column::number("requested_bytes", "requested").with_width(Number),
-        Column::number("stream", "stream").with_width(Narrow),
-        Column::text("pool", "pool").with_width(Name),
-    ]);
-    columns
-}
-
 /// Returns the cell of a stream's handle.
 pub(super) fn stream_cell(stream: StreamId) -> Cell {
     Cell::labeled(stream.0.to_string(), Cell::Count(stream.0))
 }
 
-/// Returns a cell, or an empty one if the value is unknown.
+/// Returns the cell that `cell` creates for a known value; an empty cell for `None`.
 pub(super) fn known<T>(value: Option<T>, cell: impl FnOnce(T) -> Cell) -> Cell {
     value.map_or(Cell::Empty, cell)
 }
 
-/// Returns the name of the site where the block that an event frees was allocated, which says why
-/// it is unknown; `None` if the event frees no known block.
+/// Returns the name of the site at which the block that an event frees was allocated, or why that
+/// site is unknown; `None` if the event frees no known block.
 fn name_of_allocation(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> Option<String> {
     let first_moment = row.number.saturating_sub(row.age_events?);
     let origin = AllocationOrigin { site: row.freed_site?, stream: row.stream?, pool: row.pool.unwrap_or_default() };
@@ -240,8 +206,7 @@ fn name_of_allocation(context: &Context<'_>, grouping: &mut Grouping, row: &Even
     Some(grouping.cached_name(context.definitions(), group).to_string())
 }
 
-/// Returns the name of an event's site; that of an allocation is the name of its group, which says
-/// why a site is unknown.
+/// Returns the name of an event's site. If the site of an allocation is unknown, the name says why.
 fn name_of_site(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> Option<String> {
     let site = row.site?;
     if row.event_type() != Some(EventType::BlockAllocated) {
@@ -253,16 +218,15 @@ fn name_of_site(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) 
     Some(grouping.cached_name(context.definitions(), group).to_string())
 }
 
-/// Returns the row of an event.
-fn event_row(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> Row {
-    let recording = context.recording;
+/// Returns the cell with an event's site; for a mark, with its text.
+fn site_cell(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> Cell {
     let site = name_of_site(context, grouping, row);
     let allocation = name_of_allocation(context, grouping, row);
     let has_stack = row.site.is_some_and(|site| {
-        let definitions = recording.definitions();
+        let definitions = context.definitions();
         definitions.stack_definition(definitions.site(site).stack).is_some()
     });
-    let site_text = match (&site, row.text.as_str()) {
+    let text = match (&site, row.text.as_str()) {
         // A free whose stack was not recorded.
         (Some(site), "") if !has_stack && allocation.as_ref().is_some_and(|other| other != site) => {
             format!("from {}", allocation.as_deref().unwrap_or_default())
@@ -272,34 +236,34 @@ fn event_row(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> 
         (None, text) => text.to_owned(),
         (Some(site), text) => format!("{text} · {site}"),
     };
-    let time = |time_ns| Cell::labeled(moment_text(recording, time_ns), Cell::Duration(time_ns));
-    let device = row.device().map_or(Cell::Empty, |device| {
-        let label = device.to_string();
-        Cell::labeled(label, Cell::Count(u64::from(device.0)))
-    });
-    let mut cells = vec![Cell::Count(row.number), known(row.time_ns(), time), row.kind_name().into()];
-    let mut hidden = vec![
-        ("age_events", known(row.age_events, Cell::Count)),
-        ("allocation_site", known(allocation, Cell::Text)),
-        ("text", if row.text.is_empty() { Cell::Empty } else { row.text.as_str().into() }),
-    ];
-    if shows_devices(context) {
-        cells.push(device);
-    } else {
-        hidden.push(("device", device));
-    }
-    cells.extend([
-        known(row.size, Cell::Bytes),
-        Cell::labeled(site_text, known(site, Cell::Text)),
-        known(row.address, Cell::Address),
-        known(row.age_ns, Cell::Duration),
-        known(row.requested, Cell::Bytes),
-        known(row.stream, stream_cell),
-        known(row.pool, |pool| pool_name(pool).into()),
-    ]);
-    Row {
-        is_selected: row.number == context.moment,
-        hidden,
-        ..Row::new(cells).with_command(format!("seek {}", row.number))
-    }
+    Cell::labeled(text, known(site, Cell::Text))
+}
+
+/// Returns the table of events with a row for each of `rows`.
+fn table_of(context: &Context<'_>, grouping: &mut Grouping, rows: &[EventRow]) -> Table {
+    use ColumnWidth::{Label, Name, Narrow, Number, Wide};
+    let number = |name, title| Column::number(name, title).with_width(Number);
+    let name = |name, title| Column::text(name, title).with_width(Name);
+    let has_devices = context.recording.devices().count() > 1;
+    let time = |time_ns| Cell::labeled(moment_text(context.recording, time_ns), Cell::Duration(time_ns));
+    TableBuilder::new(VIEW, "Events", rows)
+        .column(number("event", "event").sortable(), |row| Cell::Count(row.number))
+        .column(Column::number("time_ns", "time").with_width(Label), |row| known(row.time_ns(), time))
+        .column(name("kind", "kind"), |row| row.kind_name().into())
+        .column_if(has_devices, Column::text("device", "device").with_width(Number), |row| {
+            known(row.device(), |device| Cell::labeled(device.to_string(), Cell::Count(device.0.into())))
+        })
+        .column(number("bytes", "size"), |row| known(row.size, Cell::Bytes))
+        .column(Column::text("site", "site").with_width(Wide), |row| site_cell(context, grouping, row))
+        .column(Column::number("address", "address").with_width(Name), |row| known(row.address, Cell::Address))
+        .column(number("age_ns", "age"), |row| known(row.age_ns, Cell::Duration))
+        .column(number("requested_bytes", "requested"), |row| known(row.requested, Cell::Bytes))
+        .column(Column::number("stream", "stream").with_width(Narrow), |row| known(row.stream, stream_cell))
+        .column(name("pool", "pool"), |row| known(row.pool, |pool| pool_name(pool).into()))
+        .hidden("age_events", |row| known(row.age_events, Cell::Count))
+        .hidden("allocation_site", |row| known(name_of_allocation(context, grouping, row), Cell::Text))
+        .hidden("text", |row| known(Some(&row.text).filter(|text| !text.is_empty()), |text| text.as_str().into()))
+        .rows(|event, row| row.is_selected = event.number == context.moment)
+        .commands(|row| format!("seek {}", row.number))
+        .build()
 }

@@ -9,17 +9,20 @@ use crate::timeline::moment_text;
 use crate::ui::{Attribute, Element, Node, Tag, facts};
 use crate::units;
 
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent};
+use super::controls::event_link;
 use super::kind::ViewKind;
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Table};
+use super::table_builder::TableBuilder;
 
-/// Maximum number of sites listed as holders of memory on a card.
+/// Maximum number of sites that the card of an out-of-memory error lists as holders of memory.
 const HOLDERS: usize = 6;
 
-/// Returns the content of the view: a card for every failure of the recording.
+/// Returns the content of the view "Out of memory": a card for every out-of-memory error of the
+/// recording.
 #[must_use]
-pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent {
     let cards = match caches.failures(context.recording) {
         Ok(failures) => failures.cards(context.recording),
         Err(error) => return ViewContent::message(format!("The failures cannot be read: {error}")),
@@ -40,56 +43,36 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
     ViewContent { content, table: Some(table(context, &cards)), ..ViewContent::default() }
 }
 
-/// Returns the failures as a table, for scripts.
+/// Returns the out-of-memory errors as a table, for scripts.
 fn table(context: &Context<'_>, cards: &[FailureCard]) -> Table {
-    let columns = vec![
-        Column::number("event", "event"),
-        Column::number("device", "device"),
-        Column::number("requested_bytes", "requested"),
-        Column::text("cause", "cause"),
-        Column::number("largest_free_bytes", "largest free"),
-        Column::number("releasable_bytes", "releasable"),
-        Column::number("stuck_bytes", "stuck"),
-        Column::number("reserved_bytes", "reserved"),
-        Column::number("allocated_bytes", "allocated"),
-        Column::number("cap_bytes", "cap"),
-        Column::text("site", "site"),
-        Column::text("summary", "summary"),
-    ];
-    let mut table = Table::new(ViewKind::Failures.name(), "Out-of-memory errors", columns);
-    table.rows.extend(cards.iter().map(|card| {
-        let failure = &card.failure;
-        let cap = match card.cap {
-            ReservedCap::None => Cell::Empty,
-            ReservedCap::Exact { bytes } => Cell::Bytes(bytes),
-            ReservedCap::Bounds { below_bytes, .. } => Cell::Bytes(below_bytes),
-        };
-        Row::new(vec![
-            Cell::Event(failure.event),
-            Cell::Count(u64::from(failure.device.0)),
-            Cell::Bytes(failure.requested_bytes),
-            card.cause.name().into(),
-            Cell::Bytes(failure.largest_own_bytes),
-            Cell::Bytes(failure.usage.releasable_bytes),
-            Cell::Bytes(failure.usage.stuck_bytes),
-            Cell::Bytes(failure.usage.reserved_bytes),
-            Cell::Bytes(failure.usage.allocated_bytes),
-            cap,
-            site_name(context.definitions(), failure.site).into(),
-            card.summary.clone().into(),
-        ])
-    }));
-    table
+    let cap = |card: &FailureCard| match card.cap {
+        ReservedCap::None => Cell::Empty,
+        ReservedCap::Exact { bytes } | ReservedCap::Bounds { below_bytes: bytes, .. } => Cell::Bytes(bytes),
+    };
+    TableBuilder::new(ViewKind::Failures.name(), "Out-of-memory errors", cards)
+        .number("event", "event", |card| Cell::Event(card.failure.event))
+        .count("device", "device", |card| card.failure.device.0.into())
+        .bytes("requested_bytes", "requested", |card| card.failure.requested_bytes)
+        .text("cause", "cause", |card| card.cause.name())
+        .bytes("largest_free_bytes", "largest free", |card| card.failure.largest_own_bytes)
+        .bytes("releasable_bytes", "releasable", |card| card.failure.usage.releasable_bytes)
+        .bytes("stuck_bytes", "stuck", |card| card.failure.usage.stuck_bytes)
+        .bytes("reserved_bytes", "reserved", |card| card.failure.usage.reserved_bytes)
+        .bytes("allocated_bytes", "allocated", |card| card.failure.usage.allocated_bytes)
+        .number("cap_bytes", "cap", cap)
+        .text("site", "site", |card| site_name(context.definitions(), card.failure.site))
+        .text("summary", "summary", |card| card.summary.clone())
+        .build()
 }
 
-/// Returns the name of a device in a recording of several, or nothing.
+/// Returns ` on ` and a device's name; empty in a recording of one device.
 fn device_text(context: &Context<'_>, device: DeviceId) -> String {
     let name = || context.recording.info().device_short_label(device);
     if context.recording.devices().count() > 1 { format!(" on {}", name()) } else { String::new() }
 }
 
-/// Returns the card of a failure; `blocking` is the region that would have served the request if
-/// the fewest live bytes had been freed.
+/// Creates the card of an out-of-memory error. `blocking` is the region in which the fewest live
+/// bytes would have had to be freed for the request.
 fn card_node(
     context: &Context<'_>,
     card: &FailureCard,
@@ -99,12 +82,9 @@ fn card_node(
     let failure = &card.failure;
     let size = |bytes: u64| Node::from(units::rounded_and_exact_size(bytes));
     let is_current = failure.event.abs_diff(context.moment) <= 1;
-    let event = Element::button(format!("event {}", Count(failure.event)), format!("seek {}", failure.event))
-        .with_class("link")
-        .with(Attribute::Title, "Go to this moment");
     let title = format!("{} failed{}", ByteSize(failure.requested_bytes), device_text(context, failure.device));
     let heading = Element::text(Tag::H2, title)
-        .with_child(event)
+        .with_child(event_link(failure.event))
         .with_child(Element::text(Tag::Span, moment_text(context.recording, failure.time_ns)).with_class("pinned"))
         .with_child(Element::text(Tag::Span, card.cause.name()).with_class("cause"));
     let own = format!(
@@ -156,7 +136,7 @@ fn card_node(
     node.with_child(Element::text(Tag::H3, "Largest holders")).with_child(holders).into()
 }
 
-/// Returns an item of a list that runs a command.
+/// Creates a list item with a link that runs a command.
 fn link_item(text: String, command: String, title: &str, is_selected: bool) -> Element {
     let link = Element::button(text, command)
         .with_class("link")

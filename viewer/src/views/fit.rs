@@ -4,14 +4,15 @@ use vramscope_insight::placement::{Placement, PlacementOutcome, PlacementRequest
 use vramscope_pool::Settings;
 use vramscope_trace::{ByteSize, Counters, DeviceId, site_name};
 
-use crate::ui::{Attribute, Element, Tag};
+use crate::ui::{Element, Tag};
 
 use super::context::Context;
+use super::controls::search_field;
 
-/// Maximum number of listed blocks that are in the way of a request.
+/// Maximum number of blocks in the way of a request that are listed.
 const BLOCKS_IN_THE_WAY: usize = 8;
 
-/// The inputs of a placement; the placement is computed again when they change.
+/// The inputs of the placement of a typed request, which is computed again when they change.
 #[derive(Clone, Debug, PartialEq)]
 struct PlacementKey {
     device: DeviceId,
@@ -21,12 +22,12 @@ struct PlacementKey {
     size: String,
 }
 
-/// The placement that was computed last.
+/// The last computed placement of a typed request, with its inputs.
 #[derive(Default)]
 pub struct FitCache(Option<(PlacementKey, Result<Placement, String>)>);
 
-/// Returns where a request of the typed `size` would be placed at the moment; `None` if nothing was
-/// typed. It is computed once for a moment.
+/// Returns where the allocator would place a request of the typed `size` at the moment; `None` if
+/// nothing was typed. The result is cached until the moment or the size changes.
 ///
 /// # Errors
 /// If the size is invalid, or the request cannot be placed: a message for the user.
@@ -67,20 +68,15 @@ pub fn outlined_range(placement: &Placement) -> Option<(u64, u64)> {
     }
 }
 
-/// Returns the field in which the user states a size to place, in the controls of a view.
+/// Creates the field in which the user types the size of a request to place, for the controls of a
+/// view.
 #[must_use]
 pub fn size_field(view: &str, size: &str) -> Element {
-    Element::new(Tag::Input)
-        .with(Attribute::Type, "search")
-        .with(Attribute::Key, "fit")
-        .with(Attribute::AriaLabel, "Size of a request")
-        .with(Attribute::Placeholder, "what fits: 500MiB")
-        .with(Attribute::Value, size)
-        .with_command(format!("filter {view}"))
+    search_field("fit", "Size of a request", "what fits: 500MiB", size, &format!("filter {view}"))
 }
 
-/// Returns a placement, or why there is none: where the request would go, and the blocks in its
-/// way.
+/// Creates the card that shows where a request would be placed and which blocks are in its way, or
+/// why it cannot be placed.
 #[must_use]
 pub fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> Element {
     let placement = match fit {
@@ -97,7 +93,8 @@ pub fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> Element
     card
 }
 
-/// Returns the blocks in the way of a request as items of a list; a click selects one.
+/// Creates a list item for each block in the way of a request, at most [`BLOCKS_IN_THE_WAY`]; a
+/// click selects the block.
 fn blocks_in_the_way(context: &Context<'_>, placement: &Placement) -> impl Iterator<Item = Element> {
     let blocks = placement.blocking.iter().flat_map(|region| &region.blocks).take(BLOCKS_IN_THE_WAY);
     blocks.map(|block| {

@@ -6,36 +6,36 @@ use crate::heatmap::{ColorBy, LegendEntry, LegendSwatch, Scaling, SortBy};
 use crate::theme::{Texture, Theme};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::choice;
 use super::fit;
 use super::kind::ViewKind;
 
-/// Returns the content of the view.
+/// Returns the content of the view "Heatmap" beside its picture: controls, legend, and where a
+/// request of the typed size would fit.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+    /// Name of the view "Heatmap" in commands.
     const VIEW: &str = ViewKind::Heatmap.name();
     let heatmap = &context.heatmap;
-    let colors = ColorBy::ALL.map(|color_by| (color_by.name(), color_title(color_by)));
+    let colors = ColorBy::ALL.map(|color_by| match color_by {
+        ColorBy::LastChange => (color_by.name(), "last change"),
+        _ => (color_by.name(), color_by.name()),
+    });
     let scalings = [(Scaling::EachSegment, "each segment"), (Scaling::Common, "one for all")];
-    let orders = SortBy::ALL.map(|sort| (sort.name(), sort_title(sort)));
-    let mut content = ViewContent {
-        controls: vec![
-            choice("color", "color", heatmap.color_by.name(), colors).into(),
-            choice(
-                "scale",
-                &format!("mode {VIEW}"),
-                heatmap.view.scaling.name(),
-                scalings.map(|(scaling, title)| (scaling.name(), title)),
-            )
-            .into(),
-            choice("sort", &format!("sort {VIEW}"), heatmap.view.sort.name(), orders).into(),
-            fit::size_field(VIEW, &options.filter).into(),
-        ],
-        legend: legend(context),
-        ..ViewContent::default()
-    };
+    let orders = SortBy::ALL.map(|sort| match sort {
+        SortBy::FreeShare => (sort.name(), "free share"),
+        _ => (sort.name(), sort.name()),
+    });
+    let scaling = heatmap.view.scaling.name();
+    let controls = [
+        choice("color", "color", heatmap.color_by.name(), colors),
+        choice("scale", &format!("mode {VIEW}"), scaling, scalings.map(|(scaling, title)| (scaling.name(), title))),
+        choice("sort", &format!("sort {VIEW}"), heatmap.view.sort.name(), orders),
+        fit::size_field(VIEW, &options.filter),
+    ];
+    let mut content = ViewContent { legend: legend(context), ..ViewContent::with_controls(controls) };
     if !options.filter.is_empty() {
         let settings = caches.settings(context);
         if let Some(found) = fit::fit(context, &options.filter, &settings, &mut caches.fit) {
@@ -45,32 +45,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content
 }
 
-/// Returns the name of a coloring in menus.
-const fn color_title(color_by: ColorBy) -> &'static str {
-    match color_by {
-        ColorBy::State => "state",
-        ColorBy::Category => "category",
-        ColorBy::Site => "site",
-        ColorBy::Module => "module",
-        ColorBy::Stream => "stream",
-        ColorBy::Pool => "pool",
-        ColorBy::Age => "age",
-        ColorBy::LastChange => "last change",
-        ColorBy::Size => "size",
-    }
-}
-
-/// Returns the name of an order of rows in menus.
-const fn sort_title(sort: SortBy) -> &'static str {
-    match sort {
-        SortBy::Address => "address",
-        SortBy::Size => "size",
-        SortBy::Pool => "pool",
-        SortBy::FreeShare => "free share",
-    }
-}
-
-/// Returns the legend: a list of color samples with their meanings.
+/// Returns the colors and textures of the heatmap with their meanings.
 fn legend(context: &Context<'_>) -> Vec<Node> {
     let heatmap = &context.heatmap;
     if heatmap.legend.is_empty() {
@@ -101,19 +76,15 @@ fn legend_item(entry: &LegendEntry, theme: &Theme) -> Element {
 /// Returns a color sample with its texture.
 fn sample(entry: LegendSwatch, theme: &Theme) -> Element {
     let color = entry.color(theme);
-    let (texture, ink) = match entry {
-        LegendSwatch::Free => ("rising", theme.free_hatch),
-        LegendSwatch::SubduedFree => ("rising", theme.free_colors(true).1),
-        LegendSwatch::FreeSegment => ("rising", theme.cached_hatch),
-        LegendSwatch::Badges(badges) if badges.is_expandable => {
-            return swatch(color).with_class("swatch edge dashed");
-        }
-        LegendSwatch::Badges(_) => return swatch(color).with_class("swatch edge"),
+    match entry {
+        LegendSwatch::Free => swatch(color).with_pattern("rising", theme.free_hatch),
+        LegendSwatch::SubduedFree => swatch(color).with_pattern("rising", theme.free_colors(true).1),
+        LegendSwatch::FreeSegment => swatch(color).with_pattern("rising", theme.cached_hatch),
+        LegendSwatch::Badges(badges) if badges.is_expandable => swatch(color).with_class("swatch edge dashed"),
+        LegendSwatch::Badges(_) => swatch(color).with_class("swatch edge"),
         _ => match entry.texture(theme) {
-            (Texture::None, _) => return swatch(color),
-            (texture, ink) => (texture.name(), ink),
+            (Texture::None, _) => swatch(color),
+            (texture, ink) => swatch(color).with_pattern(texture.name(), ink),
         },
-    };
-    let texture = Element::new(Tag::I).with_class(format!("texture texture-{texture}")).with_color(ink);
-    swatch(color).with_child(texture)
+    }
 }

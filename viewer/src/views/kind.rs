@@ -41,30 +41,52 @@ pub enum ViewKind {
     About,
 }
 
+/// The views with their names, titles, and the descriptions of their pictures for screen readers.
+const VIEWS: [(ViewKind, &str, &str, Option<&str>); 18] = [
+    (ViewKind::Heatmap, "heatmap", "Heatmap", Some("One row per segment, every block at its address")),
+    (ViewKind::Allocations, "allocations", "Allocations over time", Some("Every allocation as a band over time")),
+    (ViewKind::Sites, "sites", "Who holds it", None),
+    (ViewKind::Table, "table", "Memory table", None),
+    (ViewKind::Flame, "flame", "Flame graph", Some("Bytes by call stack, or by group")),
+    (ViewKind::Fragmentation, "fragmentation", "Fragmentation", Some("Free memory and its fragmentation over time")),
+    (ViewKind::Peak, "peak", "Peak", None),
+    (ViewKind::Steps, "steps", "Steps", None),
+    (ViewKind::Leaks, "leaks", "Leaks and growth", None),
+    (ViewKind::Temporaries, "temporaries", "Temporaries", None),
+    (ViewKind::Events, "events", "Events", None),
+    (ViewKind::List, "list", "List of allocations", None),
+    (ViewKind::Address, "address", "Address history", None),
+    (ViewKind::Failures, "failures", "Out of memory", None),
+    (ViewKind::Segments, "segments", "Pools and segments", None),
+    (
+        ViewKind::Compare,
+        "compare",
+        "Compare",
+        Some("Allocated and reserved bytes of both sides over time, and their heatmaps"),
+    ),
+    (
+        ViewKind::WhatIf,
+        "whatif",
+        "What if",
+        Some("Allocated and reserved bytes, recorded and simulated, over time, and both heatmaps"),
+    ),
+    (ViewKind::About, "about", "About", None),
+];
+
 impl ViewKind {
     /// All views, in the order in which they are offered.
-    pub const ALL: [Self; 18] = [
-        Self::Heatmap,
-        Self::Allocations,
-        Self::Sites,
-        Self::Table,
-        Self::Flame,
-        Self::Fragmentation,
-        Self::Peak,
-        Self::Steps,
-        Self::Leaks,
-        Self::Temporaries,
-        Self::Events,
-        Self::List,
-        Self::Address,
-        Self::Failures,
-        Self::Segments,
-        Self::Compare,
-        Self::WhatIf,
-        Self::About,
-    ];
+    pub const ALL: [Self; VIEWS.len()] = {
+        let (mut all, mut index) = ([Self::Heatmap; VIEWS.len()], 0);
+        while index < all.len() {
+            all[index] = VIEWS[index].0;
+            assert!(all[index] as usize == index, "the views stand in the order of their declaration");
+            index += 1;
+        }
+        all
+    };
 
-    /// Returns true for a view with a filter of single allocations or events, which a search uses.
+    /// Returns true for a view whose filter selects single allocations or events; the page's search
+    /// uses it.
     #[must_use]
     pub const fn is_searched(self) -> bool {
         matches!(self, Self::List | Self::Events | Self::Address)
@@ -73,26 +95,7 @@ impl ViewKind {
     /// Returns the name in links, commands and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Heatmap => "heatmap",
-            Self::Allocations => "allocations",
-            Self::Sites => "sites",
-            Self::Table => "table",
-            Self::Flame => "flame",
-            Self::Fragmentation => "fragmentation",
-            Self::Peak => "peak",
-            Self::Steps => "steps",
-            Self::Leaks => "leaks",
-            Self::Temporaries => "temporaries",
-            Self::Events => "events",
-            Self::List => "list",
-            Self::Address => "address",
-            Self::Failures => "failures",
-            Self::Segments => "segments",
-            Self::Compare => "compare",
-            Self::WhatIf => "whatif",
-            Self::About => "about",
-        }
+        VIEWS[self as usize].1
     }
 
     /// Returns the view with this [`name`](Self::name), or `None`.
@@ -101,8 +104,8 @@ impl ViewKind {
         Self::ALL.into_iter().find(|view| view.name() == name)
     }
 
-    /// Returns the view whose rows scripts get under a name: that of the view, or another name of
-    /// what it lists.
+    /// Returns the view whose rows scripts request by `name`: the name of the view, or an alias
+    /// such as `allocations`. `None` for an unknown name.
     #[must_use]
     pub fn for_rows(name: &str) -> Option<Self> {
         match name {
@@ -116,26 +119,7 @@ impl ViewKind {
     /// Returns the title in the pane's header.
     #[must_use]
     pub const fn title(self) -> &'static str {
-        match self {
-            Self::Heatmap => "Heatmap",
-            Self::Allocations => "Allocations over time",
-            Self::Sites => "Who holds it",
-            Self::Table => "Memory table",
-            Self::Flame => "Flame graph",
-            Self::Fragmentation => "Fragmentation",
-            Self::Peak => "Peak",
-            Self::Steps => "Steps",
-            Self::Leaks => "Leaks and growth",
-            Self::Temporaries => "Temporaries",
-            Self::Events => "Events",
-            Self::List => "List of allocations",
-            Self::Address => "Address history",
-            Self::Failures => "Out of memory",
-            Self::Segments => "Pools and segments",
-            Self::Compare => "Compare",
-            Self::WhatIf => "What if",
-            Self::About => "About",
-        }
+        VIEWS[self as usize].2
     }
 
     /// Returns true if the view needs the lifetimes of the whole recording.
@@ -151,15 +135,7 @@ impl ViewKind {
     /// picture.
     #[must_use]
     pub const fn picture_label(self) -> Option<&'static str> {
-        match self {
-            Self::Heatmap => Some("One row per segment, every block at its address"),
-            Self::Allocations => Some("Every allocation as a band over time"),
-            Self::Flame => Some("Bytes by call stack, or by group"),
-            Self::Fragmentation => Some("Free memory and its fragmentation over time"),
-            Self::WhatIf => Some("Allocated and reserved bytes, recorded and simulated, over time, and both heatmaps"),
-            Self::Compare => Some("Allocated and reserved bytes of both sides over time, and their heatmaps"),
-            _ => None,
-        }
+        VIEWS[self as usize].3
     }
 }
 

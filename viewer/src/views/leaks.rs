@@ -13,39 +13,38 @@ use crate::ui::{Element, Node, Tag};
 use crate::units::unbroken_size;
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::computed::{DeviceHistory, StepAnalysis, UnfreedRows};
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{group_choice, group_title, number_field};
 use super::groups::paint_groups;
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Column, Table};
+use super::table_builder::{TableBuilder, growth_cell};
 
+/// Name of the view "Leaks and growth" in commands and links.
 const VIEW: &str = ViewKind::Leaks.name();
-/// Minimum age in steps of the old blocks that are listed, unless the user says otherwise.
+/// Default minimum age, in steps, of the blocks that are listed as old.
 const DEFAULT_AGE_STEPS: u64 = 10;
-/// Number of old blocks that are listed.
+/// Maximum number of old blocks that are listed, the largest ones.
 const LARGEST_OLD: usize = 10;
-/// A line is named as the origin of a leak if at most this part of the growth comes from others: a
-/// hundredth.
+/// Divisor of a leak's growth that gives the bytes other lines may contribute (a hundredth) while
+/// one line is still named as the origin.
 const NEGLIGIBLE_GROWTH_PART: u64 = 100;
 
-/// Returns the content of the view.
+/// Returns the content of the view "Leaks and growth": groups that grow from step to step, and
+/// allocations that are never freed.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Site);
     let age_steps = options.number.unwrap_or(DEFAULT_AGE_STEPS);
-    let mut content = ViewContent {
-        controls: vec![
-            group_choice(VIEW, by, &GroupBy::ALL).into(),
-            number_field("older than", "steps", VIEW, age_steps).into(),
-        ],
-        ..ViewContent::default()
-    };
+    let mut content = ViewContent::with_controls([
+        group_choice(VIEW, by, &GroupBy::ALL),
+        number_field("older than", "steps", VIEW, age_steps),
+    ]);
     let Some(source) = caches.update_steps(context) else {
-        content.content = ViewContent::reading(context).content;
-        return content;
+        return content.with_message(context.reading_text());
     };
-    let Caches { groupings, block_groups, steps, unfreed, is_unfinished, .. } = caches;
+    let SharedCaches { groupings, block_groups, steps, unfreed, is_unfinished, .. } = caches;
     let memory = steps.table(source.lifetimes).map(|table| table.rows().to_vec());
     *is_unfinished |= memory.is_none();
     let by_site = groupings.get(GroupBy::Site, context.recording);
@@ -92,8 +91,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content
 }
 
-/// Returns the answer in one sentence. `leaks` are the leaking sites; `None` while steps are being
-/// compared.
+/// Returns a sentence that says whether and where the program leaks.
 fn verdict(
     context: &Context<'_>,
     steps: &StepAnalysis,
@@ -140,8 +138,8 @@ fn verdict(
 }
 
 /// Returns the innermost frame of the program's own code through which nearly all of the growth was
-/// allocated, and that growth in bytes a step; `None` if there is no such frame. A few bytes that
-/// another line allocates do not hide the line that matters.
+/// allocated, and that growth in bytes a step; `None` if there is no such frame. Up to a hundredth
+/// of the growth may come from other lines.
 fn common_frame(context: &Context<'_>, leaks: &[Leak], by_site: &Grouping) -> Option<(FrameView, u64)> {
     let own_frames = |leak: &Leak| -> Vec<FrameView> {
         let stack = by_site.group_details(context.definitions(), leak.growth.group).stack;
@@ -171,7 +169,8 @@ fn common_frame(context: &Context<'_>, leaks: &[Leak], by_site: &Grouping) -> Op
     })
 }
 
-/// Returns how much is live at the ends of the first and the last step after the warm-up.
+/// Returns a sentence with the bytes that are live at the ends of the first and the last step after
+/// the warm-up; `None` without such steps.
 fn evidence(steps: &StepAnalysis, memory: Option<&[StepMemory]>) -> Option<Node> {
     let memory = memory?;
     let (first, last) = (memory.get(steps.steps().default_warm_up())?, memory.last()?);
@@ -190,7 +189,7 @@ fn evidence(steps: &StepAnalysis, memory: Option<&[StepMemory]>) -> Option<Node>
 }
 
 /// Returns the search for unfreed allocations, and a description of it: allocations of the selected
-/// range, else after the warm-up, else all.
+/// range; without a range, those after the warm-up; without steps, all.
 fn search(context: &Context<'_>, steps: &StepAnalysis) -> (LeakSearch, String) {
     let all = LeakSearch::new(steps.until());
     if context.has_range {
@@ -206,36 +205,24 @@ fn search(context: &Context<'_>, steps: &StepAnalysis) -> (LeakSearch, String) {
     }
 }
 
-/// Returns the groups that grow, fastest first.
+/// Returns the table of groups that grow from step to step, fastest first.
 fn growth_table(context: &Context<'_>, growing: &[Growth], by: GroupBy, grouping: &mut Grouping) -> Table {
-    let mut table = Table::new(
-        VIEW,
-        "What grows from step to step",
-        vec![
-            Column::text("name", group_title(by)),
-            Column::bar("bytes_per_step", "growth a step"),
-            Column::number("growth_bytes", "in all"),
-            Column::number("last_bytes", "live at last"),
-            Column::number("grown_steps", "steps that grew"),
-        ],
-    );
-    let fastest = growing.first().map_or(1, |first| first.bytes_per_step.max(1));
-    table.rows.extend(growing.iter().map(|growth| {
-        let cells = vec![
-            Cell::from(&*grouping.cached_name(context.definitions(), growth.group)),
-            Cell::BytesChange(i128::from(growth.bytes_per_step)),
-            Cell::BytesChange(i128::from(growth.last_bytes) - i128::from(growth.first_bytes)),
-            Cell::Bytes(growth.last_bytes),
-            format!("{} of {}", Count(growth.grown_steps), Count(growth.compared_steps)).into(),
-        ];
-        Row { color: Some(context.theme.alarm), ..Row::new(cells) }
-            .with_share(growth.bytes_per_step as f64 / fastest as f64)
-            .with_group(context.selected_group, by, growth.group)
-    }));
-    table
+    TableBuilder::new(VIEW, "What grows from step to step", growing)
+        .text("name", group_title(by), |growth| Cell::from(&*grouping.cached_name(context.definitions(), growth.group)))
+        .bar_column(Column::bar("bytes_per_step", "growth a step"), |one| Cell::BytesChange(one.bytes_per_step.into()))
+        .number("growth_bytes", "in all", |growth| {
+            Cell::BytesChange(i128::from(growth.last_bytes) - i128::from(growth.first_bytes))
+        })
+        .bytes("last_bytes", "live at last", |growth| growth.last_bytes)
+        .number("grown_steps", "steps that grew", |growth| {
+            format!("{} of {}", Count(growth.grown_steps), Count(growth.compared_steps)).into()
+        })
+        .rows(|_, row| row.color = Some(context.theme.alarm))
+        .groups(context.selected_group, by, |growth| growth.group)
+        .build()
 }
 
-/// Returns the allocations that are never freed by group, growing groups first.
+/// Returns the table of never freed allocations by group, growing groups first.
 fn unfreed_table(
     context: &Context<'_>,
     rows: &UnfreedRows,
@@ -243,19 +230,6 @@ fn unfreed_table(
     by: GroupBy,
     grouping: &mut Grouping,
 ) -> Table {
-    let mut table = Table::new(
-        VIEW,
-        "Allocated and never freed, by group",
-        vec![
-            Column::text("name", group_title(by)),
-            Column::bar("bytes", "never freed"),
-            Column::number("blocks", "blocks"),
-            Column::number("bytes_per_step", "growth a step"),
-            Column::number("oldest_event", "oldest at"),
-            Column::number("newest_event", "newest at"),
-        ],
-    );
-    let most = rows.groups.iter().map(|(one, _)| one.bytes).max().unwrap_or(0).max(1);
     let mut groups: Vec<_> = rows
         .groups
         .iter()
@@ -264,54 +238,44 @@ fn unfreed_table(
     sort_by_key(&mut groups, |(growth, one, _)| {
         (std::cmp::Reverse((growth.map(|growth| growth.bytes_per_step), one.bytes)), one.group)
     });
-    table.rows.extend(groups.into_iter().map(|(growth, one, category)| {
-        let cells = vec![
-            Cell::from(&*grouping.cached_name(context.definitions(), one.group)),
-            Cell::Bytes(one.bytes),
-            Cell::Count(one.blocks),
-            growth.map_or(Cell::Empty, |growth| Cell::BytesChange(i128::from(growth.bytes_per_step))),
-            Cell::Event(one.oldest_event),
-            Cell::Event(one.newest_event),
-        ];
-        let category = category.map_or("mixed", |category| category.name()).into();
-        Row { hidden: vec![("category", category)], ..Row::new(cells) }
-            .with_share(one.bytes as f64 / most as f64)
-            .with_group(context.selected_group, by, one.group)
-    }));
-    table
+    TableBuilder::new(VIEW, "Allocated and never freed, by group", &groups)
+        .text("name", group_title(by), |(_, one, _)| {
+            Cell::from(&*grouping.cached_name(context.definitions(), one.group))
+        })
+        .bar("bytes", "never freed", |(_, one, _)| one.bytes)
+        .count("blocks", "blocks", |(_, one, _)| one.blocks)
+        .number("bytes_per_step", "growth a step", |(growth, ..)| growth_cell(*growth))
+        .number("oldest_event", "oldest at", |(_, one, _)| Cell::Event(one.oldest_event))
+        .number("newest_event", "newest at", |(_, one, _)| Cell::Event(one.newest_event))
+        .hidden("category", |(.., category)| category.map_or("mixed", |category| category.name()).into())
+        .groups(context.selected_group, by, |(_, one, _)| one.group)
+        .build()
 }
 
-/// Returns single allocations as a table.
+/// Returns a table with a row for each of `allocations`.
 fn allocations_table(
     context: &Context<'_>,
     caption: &str,
     allocations: &[Allocation],
     by_site: &mut Grouping,
 ) -> Table {
-    let mut table = Table::new(
-        VIEW,
-        caption,
-        vec![
-            Column::number("bytes", "size"),
-            Column::number("allocated_at", "allocated at"),
-            Column::text("site", "site"),
-            Column::number("address", "address"),
-        ],
-    );
-    table.rows.extend(allocations.iter().map(|one| {
-        let group = by_site.group_of_allocation(one);
-        Row::new(vec![
-            Cell::Bytes(one.size),
-            if one.start_observed { Cell::Event(one.first_moment) } else { "before the recording".into() },
-            Cell::from(&*by_site.cached_name(context.definitions(), group)),
-            Cell::Address(one.address),
-        ])
-        .with_command(format!("select-allocation {} {}", one.address, one.first_moment))
-    }));
-    table
+    TableBuilder::new(VIEW, caption, allocations)
+        .bytes("bytes", "size", |one| one.size)
+        .number("allocated_at", "allocated at", |one| match one.start_observed {
+            true => Cell::Event(one.first_moment),
+            false => "before the recording".into(),
+        })
+        .text("site", "site", |one| {
+            let group = by_site.group_of_allocation(one);
+            Cell::from(&*by_site.cached_name(context.definitions(), group))
+        })
+        .number("address", "address", |one| Cell::Address(one.address))
+        .commands(|one| format!("select-allocation {} {}", one.address, one.first_moment))
+        .build()
 }
 
-/// Returns the blocks at the moment that are older than some steps.
+/// Returns a heading, the sum and a table of the largest blocks that are older than `age_steps`
+/// steps at the moment on the screen; empty if the recording has no steps.
 fn old_blocks(
     context: &Context<'_>,
     source: &DeviceHistory<'_>,

@@ -6,20 +6,22 @@ use vramscope_insight::query::{Condition, Query};
 use vramscope_trace::{Allocation, ByteSize, Count};
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, Groupings, ViewContent, ViewOptions};
 use super::controls::{choice, filter_field, parse_filter, progress_text};
 use super::events::{known, step_starts, stream_cell};
 use super::searches::{AllocationRequest, Searches, ShownFilter};
-use super::table::{Cell, Column, ColumnWidth, Row, Sorting, Table};
+use super::table::{Cell, Column, ColumnWidth, Sorting, Table};
+use super::table_builder::TableBuilder;
 
-/// Name of the view.
+/// Name of the view "List of allocations" in commands and links.
 const VIEW: &str = ViewKind::List.name();
-/// Number of allocations that a search visits in one frame, at about 25 ns each.
+/// Maximum number of allocations that a search of the list visits in one frame, at about 25 ns
+/// each.
 pub(super) const ROWS_PER_FRAME: u64 = 131_072;
-/// The modes of the view, each with a description of the listed allocations.
+/// The modes of the view "List of allocations", each with a description of the listed allocations.
 const MODES: [(&str, &str); 3] = [("live", "live now"), ("range", "made in the range"), ("all", "all")];
-/// The columns by which the list is sorted, with the sort key of each.
+/// The columns by which the list of allocations can be sorted, with their sort keys.
 const SORT_COLUMNS: [(&str, SortKey); 8] = [
     ("bytes", SortKey::Size),
     ("requested_bytes", SortKey::Requested),
@@ -31,20 +33,21 @@ const SORT_COLUMNS: [(&str, SortKey); 8] = [
     ("site", SortKey::Site),
 ];
 
-/// Returns the order for a column, or for the name of a sort key.
+/// Returns the order of the list of allocations for a column's name or a sort key's name; `None`
+/// for another name.
 fn order_of(column: &str, is_descending: bool) -> Option<AllocationOrder> {
     let known = SORT_COLUMNS.iter().find(|(name, key)| *name == column || key.name() == column);
     known.map(|&(_, key)| AllocationOrder { key, is_descending })
 }
 
-/// Returns true if the allocations that match a query depend on the moment.
+/// Returns true if the allocations that match a query depend on the moment on the screen.
 fn depends_on_moment(query: &Query) -> bool {
     query.terms().iter().any(|term| matches!(term.condition, Condition::Age(_) | Condition::Use(_)))
 }
 
-/// Returns the filter of a list, prepared for the recording; `None` if none is typed, or it is
-/// invalid.
-pub fn shown_filter(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<ShownFilter> {
+/// Returns the filter that the user has typed in a list, prepared for the recording; `None` if none
+/// is typed, or it is invalid.
+pub fn shown_filter(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> Option<ShownFilter> {
     let query = options.query().ok().filter(|query| !query.is_empty())?;
     let steps = step_starts(context, &mut caches.searches, &query);
     let matcher = caches.searches.matchers.get(context.recording, &query, &steps);
@@ -52,23 +55,18 @@ pub fn shown_filter(context: &Context<'_>, options: &ViewOptions, caches: &mut C
     Some(ShownFilter::new(matcher, query.text(), moment))
 }
 
-/// Returns the content of the view.
+/// Returns the content of the view "List of allocations": live ones, those made in the selected
+/// range, or all.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
     let mode = options.mode.as_deref().unwrap_or(if context.has_range { "range" } else { "live" });
-    let mut content = ViewContent {
-        controls: vec![
-            choice("show", &format!("mode {VIEW}"), mode, MODES).into(),
-            filter_field(VIEW, &options.filter).into(),
-        ],
-        ..ViewContent::default()
-    };
+    let content = ViewContent::with_controls([
+        choice("show", &format!("mode {VIEW}"), mode, MODES),
+        filter_field(VIEW, &options.filter),
+    ]);
     let query = match parse_filter(&options.filter) {
         Ok(query) => query,
-        Err(error) => {
-            content.content.push(error.into());
-            return content;
-        }
+        Err(error) => return content.with_element(error),
     };
     let order = match &options.sort {
         None => Ok(AllocationOrder::default()),
@@ -79,8 +77,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         Err(column) => {
             let names = SORT_COLUMNS.map(|(name, _)| name).join(", ");
             let text = format!("Allocations cannot be sorted by {column:?}. Use one of {names}.");
-            content.content.extend(ViewContent::message(text).content);
-            return content;
+            return content.with_message(text);
         }
     };
     // What happened in a range came after its first moment.
@@ -92,8 +89,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         _ => (Scope::Live, "live at this moment"),
     };
     if scope == Scope::Live && context.history.until() < context.moment {
-        content.content.extend(ViewContent::message("Reading the recording…").content);
-        return content;
+        return content.with_message("Reading the recording…");
     }
     let (summary, table) = allocations_table(context, options, caches, &query, scope, order, which);
     let nothing = match scope {
@@ -108,12 +104,12 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_list(summary, table, nothing)
 }
 
-/// Returns a summary of the found allocations, and a table of the allocations in view; `which`
-/// describes the scope.
+/// Returns a summary of the found allocations, and a table of the allocations in view; `scope`
+/// selects the allocations that are searched, and `which` describes it in the summary.
 fn allocations_table(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    caches: &mut SharedCaches,
     query: &Query,
     scope: Scope,
     order: AllocationOrder,
@@ -122,13 +118,9 @@ fn allocations_table(
     let steps = step_starts(context, &mut caches.searches, query);
     let is_of_moment = scope == Scope::Live || order.key == SortKey::Age || depends_on_moment(query);
     let request = AllocationRequest {
-        device: context.device,
-        filter: query.text().to_owned(),
-        scope,
-        order,
         steps: steps.len(),
         moment: is_of_moment.then_some(context.moment),
-        until: context.history.until(),
+        ..AllocationRequest::new(context, query, scope, order)
     };
     let Searches { allocations, allocations_row, .. } = &mut caches.searches;
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
@@ -142,8 +134,7 @@ fn allocations_table(
     // Scripts wait for the requested list.
     let rows = if options.limit.is_none() || found.is_current() { found.rows(first, count) } else { Vec::new() };
     let total = found.count().unwrap_or(0);
-    let mut table = table_of(VIEW, which, order, (total, first));
-    table.scroll_to = allocations_row.request();
+    let scroll_to = allocations_row.request();
     let (bytes, pending_bytes) = found.bytes();
     let mut summary = format!("{} {which}, {}", Count(total).of("allocation", "allocations"), ByteSize(bytes));
     if scope == Scope::Live && pending_bytes > 0 {
@@ -158,18 +149,8 @@ fn allocations_table(
         summary += &progress_text("read", until, context.recording.events().max(until + 1));
     }
     let grouping = site_grouping(&mut caches.groupings, context);
-    table.rows = rows.iter().map(|one| allocation_row(context, grouping, one)).collect();
-    (summary, table)
-}
-
-/// Returns a table without rows of the allocations that `which` describes, in `view`. The last
-/// argument is the number of all rows and of the first one in view.
-fn table_of(view: &'static str, which: &str, order: AllocationOrder, (total, first): (u64, u64)) -> Table {
-    let mut table = Table::new(view, format!("Allocations {which}"), columns());
-    table.window = Some((total, first.min(total)));
-    let sorted = SORT_COLUMNS.iter().find(|(_, key)| *key == order.key);
-    table.sorting = sorted.map(|&(column, _)| Sorting { column, is_descending: order.is_descending });
-    table
+    let table = table_of((VIEW, which), context, grouping, &rows, order);
+    (summary, Table { window: Some((total, first.min(total))), scroll_to, ..table })
 }
 
 /// Returns a summary of the allocations that are live at the moment, and a table of the allocations
@@ -178,19 +159,14 @@ pub(super) fn live(
     view: &'static str,
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    caches: &mut SharedCaches,
 ) -> (String, Table) {
     let chosen = options.sort.as_ref().and_then(|(column, is_descending)| order_of(column, *is_descending));
     let order = chosen.unwrap_or_default();
     let query = Query::default();
     let request = AllocationRequest {
-        device: context.device,
-        filter: String::new(),
-        scope: Scope::Live,
-        order,
-        steps: 0,
         moment: Some(context.moment),
-        until: context.history.until(),
+        ..AllocationRequest::new(context, &query, Scope::Live, order)
     };
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
     let matcher = || query.compile(context.recording, &[]);
@@ -199,36 +175,18 @@ pub(super) fn live(
     let (first, count) = options.window();
     let (rows, total) = (found.rows(first, count), found.count().unwrap_or(0));
     let which = "live at this moment";
-    let mut table = table_of(view, which, order, (total, first));
     let summary = format!("{} {which}, {}", Count(total).of("allocation", "allocations"), ByteSize(found.bytes().0));
     let grouping = site_grouping(&mut caches.groupings, context);
-    table.rows = rows.iter().map(|one| allocation_row(context, grouping, one)).collect();
-    (summary, table)
+    let table = table_of((view, which), context, grouping, &rows, order);
+    (summary, Table { window: Some((total, first.min(total))), ..table })
 }
 
-/// Returns the grouping that names sites and their categories.
+/// Returns the grouping of blocks by site, which has the names and categories of sites.
 pub(super) fn site_grouping<'a>(groupings: &'a mut Groupings, context: &Context<'_>) -> &'a mut Grouping {
     groupings.get(GroupBy::Site, context.recording)
 }
 
-/// Returns the columns of the list.
-fn columns() -> Vec<Column> {
-    use ColumnWidth::{Label, Name, Narrow, Number, Wide};
-    vec![
-        Column::number("bytes", "size").sortable().with_width(Number),
-        Column::text("site", "site").sortable().with_width(Wide),
-        Column::number("age_ns", "age").sortable().with_width(Number),
-        Column::text("category", "category").with_width(Label),
-        Column::number("lifetime_ns", "lifetime").sortable().with_width(Number),
-        Column::number("allocated_at", "allocated at").sortable().with_width(Number),
-        Column::number("freed_at", "freed at").sortable().with_width(Number),
-        Column::number("address", "address").sortable().with_width(Name),
-        Column::number("requested_bytes", "requested").sortable().with_width(Number),
-        Column::number("stream", "stream").with_width(Narrow),
-    ]
-}
-
-/// Returns the state of an allocation at a moment.
+/// Returns the name of an allocation's state at a moment, such as `allocated`.
 fn state_at(one: &Allocation, moment: u64) -> &'static str {
     if one.is_allocated_at(moment) {
         "allocated"
@@ -251,46 +209,62 @@ pub(super) fn select_command(one: &Allocation) -> String {
     format!("select-allocation {:#x} {}", one.address, one.first_moment)
 }
 
-/// Returns the cell of an allocation's category: its name without where it comes from, which the
-/// pointer shows.
+/// Returns the cell of an allocation's category: the page shows its short name, and under the
+/// pointer how the category is known.
 pub(super) fn category_cell(grouping: &mut Grouping, one: &Allocation) -> Cell {
     let category = grouping.category_of_allocation(one);
     Cell::labeled(category.category.name(), category.name().into())
 }
 
-/// Returns the row of an allocation.
-fn allocation_row(context: &Context<'_>, grouping: &mut Grouping, listed: &ListedAllocation) -> Row {
-    let one = &listed.allocation;
-    let group = grouping.group_of_allocation(one);
-    let site = grouping.cached_name(context.definitions(), group);
+/// Returns the table of these allocations for the view called `view`; `which` describes them in its
+/// caption.
+fn table_of(
+    (view, which): (&'static str, &str),
+    context: &Context<'_>,
+    grouping: &mut Grouping,
+    rows: &[ListedAllocation],
+    order: AllocationOrder,
+) -> Table {
+    use ColumnWidth::{Label, Name, Narrow, Number, Wide};
+    let number = |name, title| Column::number(name, title).sortable().with_width(Number);
     // The list may have been made at another moment, if it does not depend on it.
-    let age_until = one.allocated_until.map_or(context.moment, |until| until.min(context.moment));
-    let has_age = one.first_moment <= context.moment;
-    let age_ns = context.history.time_ns(age_until).saturating_sub(listed.start_ns);
-    let lifetime_events = one.allocated_until.map(|until| until.saturating_sub(one.first_moment));
-    let cells = vec![
-        Cell::Bytes(one.size),
-        Cell::from(&*site),
-        known(Some(age_ns).filter(|_| has_age), Cell::Duration),
-        category_cell(grouping, one),
-        known(listed.lifetime_ns, Cell::Duration),
-        Cell::Event(one.first_moment),
-        known(one.allocated_until, Cell::Event),
-        Cell::Address(one.address),
-        Cell::Bytes(one.requested),
-        stream_cell(one.stream),
-    ];
-    Row {
-        is_selected: is_selected(context, one),
-        hidden: vec![
-            ("state", state_at(one, context.moment).into()),
-            ("free_completed_at", known(one.active_until, Cell::Event)),
-            ("age_events", known(Some(age_until.saturating_sub(one.first_moment)).filter(|_| has_age), Cell::Count)),
-            ("lifetime_events", known(lifetime_events, Cell::Count)),
-            ("start_observed", Cell::Flag(one.start_observed)),
-            ("pool", pool_name(one.pool).into()),
-            ("device", Cell::Count(u64::from(context.device.0))),
-        ],
-        ..Row::new(cells).with_command(select_command(one))
-    }
+    let is_made = |one: &Allocation| one.first_moment <= context.moment;
+    let age_until = |one: &Allocation| one.allocated_until.map_or(context.moment, |until| until.min(context.moment));
+    let events = |one: &Allocation, until: u64| Cell::Count(until.saturating_sub(one.first_moment));
+    let mut table = TableBuilder::new(view, format!("Allocations {which}"), rows)
+        .column(number("bytes", "size"), |row| Cell::Bytes(row.allocation.size))
+        .column(Column::text("site", "site").sortable().with_width(Wide), |row| {
+            let group = grouping.group_of_allocation(&row.allocation);
+            Cell::from(&*grouping.cached_name(context.definitions(), group))
+        })
+        .column(number("age_ns", "age"), |row| {
+            let until_ns = context.history.time_ns(age_until(&row.allocation));
+            known(is_made(&row.allocation).then(|| until_ns.saturating_sub(row.start_ns)), Cell::Duration)
+        })
+        .column(Column::text("category", "category").with_width(Label), |row| category_cell(grouping, &row.allocation))
+        .column(number("lifetime_ns", "lifetime"), |row| known(row.lifetime_ns, Cell::Duration))
+        .column(number("allocated_at", "allocated at"), |row| Cell::Event(row.allocation.first_moment))
+        .column(number("freed_at", "freed at"), |row| known(row.allocation.allocated_until, Cell::Event))
+        .column(Column::number("address", "address").sortable().with_width(Name), |row| {
+            Cell::Address(row.allocation.address)
+        })
+        .column(number("requested_bytes", "requested"), |row| Cell::Bytes(row.allocation.requested))
+        .column(Column::number("stream", "stream").with_width(Narrow), |row| stream_cell(row.allocation.stream))
+        .hidden("state", |row| state_at(&row.allocation, context.moment).into())
+        .hidden("free_completed_at", |row| known(row.allocation.active_until, Cell::Event))
+        .hidden("age_events", |ListedAllocation { allocation: one, .. }| {
+            known(is_made(one).then(|| age_until(one)), |until| events(one, until))
+        })
+        .hidden("lifetime_events", |ListedAllocation { allocation: one, .. }| {
+            known(one.allocated_until, |until| events(one, until))
+        })
+        .hidden("start_observed", |row| Cell::Flag(row.allocation.start_observed))
+        .hidden("pool", |row| pool_name(row.allocation.pool).into())
+        .hidden("device", |_| Cell::Count(context.device.0.into()))
+        .rows(|one, row| row.is_selected = is_selected(context, &one.allocation))
+        .commands(|row| select_command(&row.allocation))
+        .build();
+    let sorted = SORT_COLUMNS.iter().find(|(_, key)| *key == order.key);
+    table.sorting = sorted.map(|&(column, _)| Sorting { column, is_descending: order.is_descending });
+    table
 }

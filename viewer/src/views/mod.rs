@@ -17,9 +17,7 @@ pub mod failures;
 pub mod findings;
 pub mod fit;
 pub mod flame;
-mod flame_cache;
 pub mod fragmentation;
-mod fragmentation_cache;
 pub mod groups;
 pub mod heatmap;
 mod kind;
@@ -33,35 +31,66 @@ pub mod sites;
 pub(crate) mod small_map;
 pub mod steps;
 pub mod table;
+mod table_builder;
 pub mod temporaries;
 pub mod what_if;
 
 pub use kind::ViewKind;
 
-use caches::Caches;
+use allocations::AllocationsCache;
+use caches::SharedCaches;
+use compare::CompareCache;
 use context::{Context, ViewContent, ViewOptions};
+use flame::FlameCache;
+use fragmentation::FragmentationCache;
+
+/// Cached results of all views about a recording.
+#[derive(Default)]
+pub struct ViewCaches {
+    /// Results that several views use.
+    pub shared: SharedCaches,
+    /// Allocations over time.
+    pub allocations: AllocationsCache,
+    /// The flame graph.
+    pub flame: FlameCache,
+    /// Fragmentation over time.
+    pub fragmentation: FragmentationCache,
+    /// The moments that are compared.
+    pub compare: CompareCache,
+    /// The recording and the simulated run beside it.
+    pub what_if: CompareCache,
+}
+
+impl ViewCaches {
+    /// Returns the cache of the two compared sides that the picture of a view, "Compare" or "What
+    /// if", shows.
+    pub fn compared(&mut self, view: ViewKind) -> &mut CompareCache {
+        if view == ViewKind::WhatIf { &mut self.what_if } else { &mut self.compare }
+    }
+}
 
 /// Returns the content of a view beside its picture.
 #[must_use]
-pub fn content(view: ViewKind, context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(view: ViewKind, context: &Context<'_>, options: &ViewOptions, caches: &mut ViewCaches) -> ViewContent {
+    let shared = &mut caches.shared;
     match view {
-        ViewKind::Heatmap => heatmap::content(context, options, caches),
-        ViewKind::Sites => sites::content(context, options, caches),
-        ViewKind::Table => memory_table::content(context, options, caches),
-        ViewKind::Events => events::content(context, options, caches),
-        ViewKind::List => list::content(context, options, caches),
-        ViewKind::Address => address::content(context, options, caches),
-        ViewKind::Allocations => allocations::content(context, options, caches),
-        ViewKind::Flame => flame::content(context, options, caches),
-        ViewKind::Fragmentation => fragmentation::content(context, options, caches),
-        ViewKind::Failures => failures::content(context, caches),
-        ViewKind::Segments => segments::content(context, options, caches),
-        ViewKind::Peak => peak::content(context, options, caches),
-        ViewKind::Steps => steps::content(context, options, caches),
-        ViewKind::Leaks => leaks::content(context, options, caches),
-        ViewKind::Temporaries => temporaries::content(context, options, caches),
-        ViewKind::Compare => compare::content(context, options, caches),
-        ViewKind::WhatIf => what_if::content(context, options, caches),
-        ViewKind::About => about::content(context, caches),
+        ViewKind::Heatmap => heatmap::content(context, options, shared),
+        ViewKind::Sites => sites::content(context, options, shared),
+        ViewKind::Table => memory_table::content(context, options, shared),
+        ViewKind::Events => events::content(context, options, shared),
+        ViewKind::List => list::content(context, options, shared),
+        ViewKind::Address => address::content(context, options, shared),
+        ViewKind::Allocations => allocations::content(context, options, shared),
+        ViewKind::Flame => flame::content(context, options, shared, &mut caches.flame),
+        ViewKind::Fragmentation => fragmentation::content(context, options, shared, &mut caches.fragmentation),
+        ViewKind::Failures => failures::content(context, shared),
+        ViewKind::Segments => segments::content(context, options, shared),
+        ViewKind::Peak => peak::content(context, options, shared),
+        ViewKind::Steps => steps::content(context, options, shared),
+        ViewKind::Leaks => leaks::content(context, options, shared),
+        ViewKind::Temporaries => temporaries::content(context, options, shared),
+        ViewKind::Compare => compare::content(context, options, shared, &mut caches.compare),
+        ViewKind::WhatIf => what_if::content(context, options, &mut caches.what_if),
+        ViewKind::About => about::content(context, shared),
     }
 }

@@ -1,7 +1,7 @@
 //! The peak explained: its moment, its composition, and how far it falls if it is lowered.
 
 use vramscope_insight::group::GroupBy;
-use vramscope_insight::peak::{PeakComposition, PeakGroup, Plateau};
+use vramscope_insight::peak::{PeakComposition, Plateau};
 use vramscope_insight::sites::GroupRow;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, Count, Peak, Percent};
@@ -11,36 +11,32 @@ use crate::ui::{Element, Node, Tag, facts};
 use crate::units::{rounded_and_exact_size, unbroken_size};
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::computed::{NextPeaks, PeakGroups};
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{category_cell, event_link, group_choice, group_title};
 use super::groups::paint_groups;
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Column, Table};
+use super::table_builder::TableBuilder;
 
-/// Returns the content of the view.
+/// Returns the content of the view "Peak": when the peak is, what it consists of, and how far it
+/// falls if it is lowered.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
-    let mut content = ViewContent {
-        controls: vec![group_choice(ViewKind::Peak.name(), by, &GroupBy::ALL).into()],
-        ..ViewContent::default()
-    };
+    let mut content = ViewContent::with_controls([group_choice(ViewKind::Peak.name(), by, &GroupBy::ALL)]);
     let Some(source) = caches.update_steps(context) else {
-        content.content = ViewContent::reading(context).content;
-        return content;
+        return content.with_message(context.reading_text());
     };
     let peak = context.recording.series(context.device).map(|series| series.peak_allocated()).unwrap_or_default();
     if peak.bytes == 0 {
-        content.content = ViewContent::message("Nothing was allocated on this device.").content;
-        return content;
+        return content.with_message("Nothing was allocated on this device.");
     }
     if peak.event > context.history.until() {
         caches.is_unfinished = true;
-        content.content = ViewContent::reading(context).content;
-        return content;
+        return content.with_message(context.reading_text());
     }
-    let Caches { groupings, block_groups, steps, peak: analysis, .. } = caches;
+    let SharedCaches { groupings, block_groups, steps, peak: analysis, .. } = caches;
     analysis.update(&source, peak, steps);
     let by_category = groupings.get(GroupBy::Category, context.recording);
     let categories = analysis.groups(&source, peak, steps, GroupBy::Category, by_category);
@@ -77,7 +73,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_table(table)
 }
 
-/// Returns when the peak is, in which step and spans, and what reached it.
+/// Returns facts about the peak as names and values: its moment, step and spans, and the allocation
+/// that reached it.
 fn moment_facts(
     context: &Context<'_>,
     peak: Peak,
@@ -111,7 +108,7 @@ fn moment_facts(
     rows
 }
 
-/// Returns the sizes of the blocks that are live at the peak.
+/// Returns the sizes at the peak as names and values, such as the requested bytes and the rounding.
 fn size_facts(composition: &PeakComposition, requested_bytes: u64) -> Vec<(&'static str, Node)> {
     let active_bytes = composition.allocated_bytes.saturating_add(composition.pending_bytes);
     let share = |bytes: u64| format!("{} · {}", unbroken_size(bytes), Percent::of(bytes, active_bytes));
@@ -133,7 +130,7 @@ fn size_facts(composition: &PeakComposition, requested_bytes: u64) -> Vec<(&'sta
     rows
 }
 
-/// Returns how far the peak falls if it is lowered.
+/// Returns a heading and texts about the next highest peaks, which remain if the peak is lowered.
 fn next_peak_nodes(peak: Peak, next: Option<NextPeaks>, other_reached_by: Option<String>) -> Vec<Node> {
     let heading = Element::text(Tag::H2, "If the peak is lowered").into();
     let Some(NextPeaks { plateaus, .. }) = next else {
@@ -187,7 +184,7 @@ fn next_peak_nodes(peak: Peak, next: Option<NextPeaks>, other_reached_by: Option
     nodes
 }
 
-/// Returns a sentence on the sum of the rows.
+/// Returns a sentence with the sum of the rows of the peak's composition.
 fn sum_text(composition: &PeakComposition) -> String {
     let mut text = format!(
         "{} in {} at the peak: the rows add up to it.",
@@ -203,60 +200,25 @@ fn sum_text(composition: &PeakComposition) -> String {
 /// Returns the composition of the peak as a table. Its `bytes` add up to the allocated bytes.
 fn table(context: &Context<'_>, groups: &PeakGroups, by: GroupBy) -> Table {
     let composition = &groups.composition;
-    let has_pending = composition.pending_bytes > 0;
-    let has_steps = composition.before_steps_bytes.is_some_and(|bytes| bytes > 0);
-    let mut columns = vec![
-        Column::text("name", group_title(by)),
-        Column::bar("bytes", "allocated"),
-        Column::number("share", "share"),
-        Column::number("blocks", "blocks"),
-        Column::number("largest_bytes", "largest"),
-    ];
-    if has_pending {
-        columns.push(Column::number("pending_bytes", "pending free"));
-    }
-    if has_steps {
-        columns.push(Column::number("before_steps_bytes", "before steps"));
+    let allocated = |row: &GroupRow| row.bytes.saturating_sub(row.pending_bytes);
+    let mut rows: Vec<_> = groups.rows.iter().collect();
+    sort_by_key(&mut rows, |(row, _)| std::cmp::Reverse(allocated(row)));
+    let total = composition.allocated_bytes.max(1) as f64;
+    let mut table = TableBuilder::new(ViewKind::Peak.name(), format!("The peak by {}", group_title(by)), &rows)
+        .text("name", group_title(by), |(row, _)| Cell::from(&*row.name))
+        .bar("bytes", "allocated", |(row, _)| allocated(row))
+        .number("share", "share", |(row, _)| Cell::Share(allocated(row) as f64 / total))
+        .count("blocks", "blocks", |(row, _)| row.blocks)
+        .bytes("largest_bytes", "largest", |(_, part)| part.largest_bytes)
+        .hidden("requested_bytes", |(row, _)| Cell::Bytes(row.requested_bytes))
+        .column_if(composition.pending_bytes > 0, Column::number("pending_bytes", "pending free"), |(row, _)| {
+            Cell::Bytes(row.pending_bytes)
+        });
+    if composition.before_steps_bytes.is_some_and(|bytes| bytes > 0) {
+        table = table.bytes("before_steps_bytes", "before steps", |(_, part)| part.before_steps_bytes);
     }
     if by != GroupBy::Category {
-        columns.push(Column::text("category", "category"));
+        table = table.text("category", "category", |(row, _)| category_cell(&row.categories));
     }
-    let mut table = Table::new(ViewKind::Peak.name(), format!("The peak by {}", group_title(by)), columns);
-    let allocated = |row: &GroupRow| row.bytes.saturating_sub(row.pending_bytes);
-    let largest = groups.rows.iter().map(|(row, _)| allocated(row)).max().unwrap_or(0).max(1);
-    table.rows.extend(groups.rows.iter().map(|(row, part)| {
-        let PeakGroup { largest_bytes, before_steps_bytes, .. } = *part;
-        let bytes = allocated(row);
-        let mut cells = vec![
-            Cell::from(&*row.name),
-            Cell::Bytes(bytes),
-            Cell::Share(bytes as f64 / composition.allocated_bytes.max(1) as f64),
-            Cell::Count(row.blocks),
-            Cell::Bytes(largest_bytes),
-        ];
-        let mut hidden = vec![("requested_bytes", Cell::Bytes(row.requested_bytes))];
-        if has_pending {
-            cells.push(Cell::Bytes(row.pending_bytes));
-        } else {
-            hidden.push(("pending_bytes", Cell::Bytes(row.pending_bytes)));
-        }
-        if has_steps {
-            cells.push(Cell::Bytes(before_steps_bytes));
-        }
-        if by != GroupBy::Category {
-            cells.push(category_cell(&row.categories));
-        }
-        Row { hidden, ..Row::new(cells) }.with_share(bytes as f64 / largest as f64).with_group(
-            context.selected_group,
-            by,
-            row.group,
-        )
-    }));
-    sort_by_key(&mut table.rows, |row| {
-        std::cmp::Reverse(match row.cells.get(1) {
-            Some(Cell::Bytes(bytes)) => *bytes,
-            _ => 0,
-        })
-    });
-    table
+    table.groups(context.selected_group, by, |(row, _)| row.group).build()
 }

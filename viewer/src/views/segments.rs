@@ -6,35 +6,37 @@ use vramscope_trace::{ByteSize, Count, site_name};
 
 use crate::ui::{Element, Tag};
 
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent, ViewOptions};
 use super::fit;
 use super::kind::ViewKind;
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Column, Table};
+use super::table_builder::TableBuilder;
 
-/// Maximum number of sites listed for a private pool.
+/// Maximum number of sites that the view "Pools and segments" lists for a private pool.
 const HOLDERS: usize = 8;
 
-/// Returns the content of the view.
+/// Returns the content of the view "Pools and segments": free memory by pool and stream, private
+/// pools, and where a request would fit.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+    /// Name of the view "Pools and segments" in commands.
     const VIEW: &str = ViewKind::Segments.name();
     let settings = caches.settings(context);
     let field = fit::size_field(VIEW, &options.filter);
-    let mut content = ViewContent { controls: vec![field.into()], ..ViewContent::default() };
+    let mut content = ViewContent::with_controls([field]);
     if let Some(found) = fit::fit(context, &options.filter, &settings, &mut caches.fit) {
         content.content.push(fit::fit_card(context, found).into());
     }
     let rows = pool_rows(context.state, &settings);
     let total: PoolUsage = rows.iter().map(|row| &row.usage).sum();
-    let has_pending = total.pending_bytes > 0;
-    let mut table = Table::new(ViewKind::Segments.name(), "Memory by pool and stream", usage_columns(has_pending));
-    table.rows.extend(
-        rows.iter().map(|row| usage_row([pool_name(row.pool), stream_name(row.stream)], &row.usage, has_pending)),
-    );
-    let mut shown = table.clone();
-    shown.rows.push(usage_row(["all", "all"].map(str::to_owned), &total, has_pending));
-    content.content.push(shown.element().into());
+    let mut usages: Vec<([String; 2], &PoolUsage)> =
+        rows.iter().map(|row| ([pool_name(row.pool), stream_name(row.stream)], &row.usage)).collect();
+    usages.push((["all", "all"].map(str::to_owned), &total));
+    let mut table = usage_table(&usages, total.pending_bytes > 0);
+    content.content.push(table.element().into());
+    // Scripts get no row with the sums.
+    table.rows.pop();
     content.table = Some(table);
     for pool in private_pools(context.state, &settings) {
         let title = format!("Private pool ({}, {})", pool.owner.0, pool.owner.1);
@@ -56,63 +58,36 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     }
     if context.recording.devices().nth(1).is_some() {
         content.content.push(Element::text(Tag::H2, "What each device could release").into());
-        let columns = vec![
-            Column::text("device", "device"),
-            Column::number("releasable_bytes", "releasable"),
-            Column::number("allocated_bytes", "allocated"),
-            Column::number("reserved_bytes", "reserved"),
-        ];
-        let mut devices = Table::new(ViewKind::Segments.name(), "Bytes by device", columns);
         let memory = context.all_devices.memory();
-        for (device, bytes) in releasable_by_device(memory, &settings) {
-            let counters = memory.device(device).map(|one| one.counters()).unwrap_or_default();
-            let name = context.recording.info().device_label(device);
-            let sizes = [bytes, counters.allocated, counters.reserved].map(Cell::Bytes);
-            let row = Row::new(std::iter::once(name.into()).chain(sizes).collect());
-            devices.rows.push(row.with_command(format!("device {}", device.0)));
-        }
+        let counters = |device| memory.device(device).map(|one| one.counters()).unwrap_or_default();
+        let devices = TableBuilder::new(VIEW, "Bytes by device", &releasable_by_device(memory, &settings))
+            .text("device", "device", |(device, _)| context.recording.info().device_label(*device))
+            .bytes("releasable_bytes", "releasable", |(_, bytes)| *bytes)
+            .bytes("allocated_bytes", "allocated", |(device, _)| counters(*device).allocated)
+            .bytes("reserved_bytes", "reserved", |(device, _)| counters(*device).reserved)
+            .commands(|(device, _)| format!("device {}", device.0))
+            .build();
         content.content.push(devices.element().into());
     }
     content
 }
 
-/// Returns the columns of the table of pools; `has_pending` if some memory is pending free.
-fn usage_columns(has_pending: bool) -> Vec<Column> {
-    let mut columns = vec![
-        Column::text("pool", "pool"),
-        Column::text("stream", "stream"),
-        Column::number("segments", "segments"),
-        Column::number("reserved_bytes", "reserved"),
-        Column::number("allocated_bytes", "allocated"),
-        Column::number("free_bytes", "free"),
-        Column::number("releasable_bytes", "releasable"),
-        Column::number("stuck_bytes", "stuck"),
-        Column::number("largest_free_bytes", "largest free"),
-        Column::number("fragmentation", "frag"),
-    ];
-    if has_pending {
-        columns.push(Column::number("pending_bytes", "pending free"));
-    }
-    columns
-}
-
-/// Returns the row of a pool and stream, with the columns of [`usage_columns`].
-fn usage_row(names: [String; 2], usage: &PoolUsage, has_pending: bool) -> Row {
-    let mut cells: Vec<Cell> = names.map(Cell::from).into();
-    cells.extend([
-        Cell::Count(usage.segments),
-        Cell::Bytes(usage.reserved_bytes),
-        Cell::Bytes(usage.allocated_bytes),
-        Cell::Bytes(usage.free.total),
-        Cell::Bytes(usage.releasable_bytes),
-        Cell::Bytes(usage.stuck_bytes),
-        Cell::Bytes(usage.free.largest),
-        Cell::Share(usage.fragmentation()),
-    ]);
-    let pending = Cell::Bytes(usage.pending_bytes);
-    if has_pending {
-        cells.push(pending);
-        return Row::new(cells);
-    }
-    Row { hidden: vec![("pending_bytes", pending)], ..Row::new(cells) }
+/// Returns the table of memory by pool and stream. Each row has the names of a pool and a stream,
+/// and their memory.
+fn usage_table(rows: &[([String; 2], &PoolUsage)], has_pending: bool) -> Table {
+    TableBuilder::new(ViewKind::Segments.name(), "Memory by pool and stream", rows)
+        .text("pool", "pool", |([pool, _], _)| pool.clone())
+        .text("stream", "stream", |([_, stream], _)| stream.clone())
+        .count("segments", "segments", |(_, usage)| usage.segments)
+        .bytes("reserved_bytes", "reserved", |(_, usage)| usage.reserved_bytes)
+        .bytes("allocated_bytes", "allocated", |(_, usage)| usage.allocated_bytes)
+        .bytes("free_bytes", "free", |(_, usage)| usage.free.total)
+        .bytes("releasable_bytes", "releasable", |(_, usage)| usage.releasable_bytes)
+        .bytes("stuck_bytes", "stuck", |(_, usage)| usage.stuck_bytes)
+        .bytes("largest_free_bytes", "largest free", |(_, usage)| usage.free.largest)
+        .number("fragmentation", "frag", |(_, usage)| Cell::Share(usage.fragmentation()))
+        .column_if(has_pending, Column::number("pending_bytes", "pending free"), |(_, usage)| {
+            Cell::Bytes(usage.pending_bytes)
+        })
+        .build()
 }

@@ -8,44 +8,41 @@ use vramscope_trace::{Allocation, ByteSize, Count};
 
 use crate::ui::{Element, Tag};
 
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::{category_cell, choice, filter_field, group_choice, parse_filter};
+use super::controls::{category_cell, choice, filter_field, group_choice, group_title, parse_filter};
 use super::events::step_starts;
 use super::groups::paint_groups;
 use super::kind::ViewKind;
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Column, Table};
+use super::table_builder::TableBuilder;
 
-/// The moments that the view can show, by the name of its mode: at the moment on the screen, at the
-/// peak, or what was allocated in the selected range.
+/// The modes of the view "Who holds it", with their texts: memory at the moment on the screen, at
+/// the peak, or allocated in the selected range.
 const MODES: [(&str, &str); 3] = [("moment", "this moment"), ("peak", "the peak"), ("range", "allocated in the range")];
 
-/// Returns the content of the view.
+/// Returns the content of the view "Who holds it": live bytes by site, function, line or another
+/// grouping.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+    /// Name of the view "Who holds it" in commands.
     const VIEW: &str = ViewKind::Sites.name();
     let by = options.by.unwrap_or(GroupBy::Line);
     let mode = options.mode.as_deref().unwrap_or("moment");
-    let mut content = ViewContent {
-        controls: vec![
-            group_choice(VIEW, by, &GroupBy::ALL).into(),
-            choice("at", &format!("mode {VIEW}"), mode, MODES).into(),
-            filter_field(VIEW, &options.filter).into(),
-        ],
-        ..ViewContent::default()
-    };
+    let mut content = ViewContent::with_controls([
+        group_choice(VIEW, by, &GroupBy::ALL),
+        choice("at", &format!("mode {VIEW}"), mode, MODES),
+        filter_field(VIEW, &options.filter),
+    ]);
     let query = match parse_filter(&options.filter) {
         Ok(query) => query,
-        Err(error) => {
-            content.content.push(error.into());
-            return content;
-        }
+        Err(error) => return content.with_element(error),
     };
     let steps = step_starts(context, &mut caches.searches, &query);
     let matcher = caches.searches.matchers.get(context.recording, &query, &steps);
     let described = if query.is_empty() { String::new() } else { format!(": {}", query.describe()) };
     let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
-    let Caches { groupings, block_groups, .. } = caches;
+    let SharedCaches { groupings, block_groups, .. } = caches;
     let grouping = groupings.get(by, context.recording);
     let mut painted = |content: ViewContent, mut table: Table, grouping: &Grouping| {
         paint_groups(block_groups, context, grouping, &mut table);
@@ -72,10 +69,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
             }
             painted(content, range_table(context, &rows, grouping), grouping)
         }
-        ("peak" | "range", None) => {
-            content.content = ViewContent::message("Reading the recording…").content;
-            content
-        }
+        ("peak" | "range", None) => content.with_message("Reading the recording…"),
         _ => {
             let rows = if query.is_empty() {
                 live_groups(context.state, context.definitions(), grouping)
@@ -91,7 +85,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
 }
 
 impl ViewContent {
-    /// Appends the sums of the rows of live groups.
+    /// Appends a sentence with the sums of the rows in `groups`; `when` names their moment.
     pub(super) fn with_summary(mut self, groups: &[GroupRow], when: &str) -> Self {
         let sum = |value: fn(&GroupRow) -> u64| groups.iter().map(value).fold(0, u64::saturating_add);
         let (bytes, pending, blocks) = (sum(|row| row.bytes), sum(|row| row.pending_bytes), sum(|row| row.blocks));
@@ -104,78 +98,38 @@ impl ViewContent {
     }
 }
 
-/// Returns the table of allocations in a range.
+/// Returns the table of the allocations made in the selected range, by group.
 fn range_table(context: &Context<'_>, groups: &[RangeRow], grouping: &Grouping) -> Table {
     let by = grouping.by();
-    let mut table = Table::new(
-        ViewKind::Sites.name(),
-        "Allocations made in the selected range",
-        vec![
-            Column::text("name", super::controls::group_title(by)),
-            Column::bar("bytes", "allocated"),
-            Column::number("allocations", "count"),
-            Column::number("mean_lifetime_ns", "mean life"),
-            Column::number("live_bytes_at_end", "live at end"),
-            Column::text("category", "category"),
-        ],
-    );
-    let largest = groups.iter().map(|row| row.share).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    table.rows.extend(groups.iter().map(|row| {
-        let life = if row.freed == 0 { Cell::Empty } else { Cell::Duration(row.mean_lifetime_ns as u64) };
-        let cells = vec![
-            Cell::from(&*row.name),
-            Cell::Bytes(row.bytes),
-            Cell::Count(row.allocations),
-            life,
-            Cell::Bytes(row.live_bytes_at_end),
-            category_cell(&row.categories),
-        ];
-        let file_link = file_link(context, grouping, row.group);
-        Row { file_link, ..Row::new(cells) }.with_share(row.share / largest).with_group(
-            context.selected_group,
-            by,
-            row.group,
-        )
-    }));
-    table
+    TableBuilder::new(ViewKind::Sites.name(), "Allocations made in the selected range", groups)
+        .text("name", group_title(by), |row| Cell::from(&*row.name))
+        .bar("bytes", "allocated", |row| row.bytes)
+        .count("allocations", "count", |row| row.allocations)
+        .number("mean_lifetime_ns", "mean life", |row| match row.freed {
+            0 => Cell::Empty,
+            _ => Cell::Duration(row.mean_lifetime_ns as u64),
+        })
+        .bytes("live_bytes_at_end", "live at end", |row| row.live_bytes_at_end)
+        .text("category", "category", |row| category_cell(&row.categories))
+        .rows(|one, row| row.file_link = file_link(context, grouping, one.group))
+        .groups(context.selected_group, by, |row| row.group)
+        .build()
 }
 
-/// Returns the table of live groups.
+/// Returns the table of live bytes by group.
 pub(super) fn live_table(context: &Context<'_>, groups: &[GroupRow], grouping: &Grouping) -> Table {
     let by = grouping.by();
-    let mut columns = vec![
-        Column::text("name", super::controls::group_title(by)),
-        Column::bar("bytes", "live"),
-        Column::number("share", "share"),
-        Column::number("blocks", "blocks"),
-    ];
-    // The name of a category is in the first column already.
-    let has_category = by != GroupBy::Category;
-    if has_category {
-        columns.push(Column::text("category", "category"));
-    }
-    let mut table = Table::new(ViewKind::Sites.name(), "Live bytes by group", columns);
-    let largest = groups.iter().map(|row| row.share).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    table.rows.extend(groups.iter().map(|row| {
-        let mut hidden = vec![
-            ("pending_bytes", Cell::Bytes(row.pending_bytes)),
-            ("requested_bytes", Cell::Bytes(row.requested_bytes)),
-        ];
-        let mut cells =
-            vec![Cell::from(&*row.name), Cell::Bytes(row.bytes), Cell::Share(row.share), Cell::Count(row.blocks)];
-        let category = category_cell(&row.categories);
-        if has_category {
-            cells.push(category);
-        } else {
-            hidden.push(("category", category));
-        }
-        Row {
-            file_link: file_link(context, grouping, row.group),
-            hidden,
-            ..Row::new(cells).with_share(row.share / largest).with_group(context.selected_group, by, row.group)
-        }
-    }));
-    table
+    TableBuilder::new(ViewKind::Sites.name(), "Live bytes by group", groups)
+        .text("name", group_title(by), |row| Cell::from(&*row.name))
+        .bar("bytes", "live", |row| row.bytes)
+        .number("share", "share", |row| Cell::Share(row.share))
+        .count("blocks", "blocks", |row| row.blocks)
+        .column_if(by != GroupBy::Category, Column::text("category", "category"), |row| category_cell(&row.categories))
+        .hidden("pending_bytes", |row| Cell::Bytes(row.pending_bytes))
+        .hidden("requested_bytes", |row| Cell::Bytes(row.requested_bytes))
+        .rows(|one, row| row.file_link = file_link(context, grouping, one.group))
+        .groups(context.selected_group, by, |row| row.group)
+        .build()
 }
 
 /// Returns a link to the file of a group in the user's editor; `None` without a template, and for
@@ -190,37 +144,21 @@ fn file_link(context: &Context<'_>, grouping: &Grouping, group: u32) -> Option<E
 /// Returns the live blocks of a device as a table, largest first.
 #[must_use]
 pub fn blocks_table(context: &Context<'_>, grouping: &mut Grouping, limit: Option<u64>) -> Table {
-    let mut table = Table::new(
-        "blocks",
-        "Live blocks",
-        vec![
-            Column::number("address", "address"),
-            Column::number("bytes", "size"),
-            Column::number("requested_bytes", "requested"),
-            Column::text("state", "state"),
-            Column::text("site", "site"),
-            Column::text("category", "category"),
-            Column::number("stream", "stream"),
-            Column::number("device", "device"),
-            Column::number("allocated_at", "allocated at"),
-        ],
-    );
     let mut blocks: Vec<_> = context.state.blocks().collect();
     sort_by_key(&mut blocks, |block| (std::cmp::Reverse(block.size), block.address));
     blocks.truncate(limit.map_or(usize::MAX, |limit| limit as usize));
-    for block in blocks {
-        let group = grouping.group_of(block);
-        table.rows.push(Row::new(vec![
-            Cell::Address(block.address),
-            Cell::Bytes(block.size),
-            Cell::Bytes(block.requested),
-            if block.pending_free { "pending" } else { "allocated" }.into(),
-            Cell::from(&*grouping.cached_name(context.definitions(), group)),
-            grouping.category_of(block).name().into(),
-            Cell::Count(block.stream.0),
-            Cell::Count(u64::from(context.device.0)),
-            Cell::Event(block.since_event.saturating_add(1)),
-        ]));
-    }
-    table
+    TableBuilder::new("blocks", "Live blocks", &blocks)
+        .number("address", "address", |block| Cell::Address(block.address))
+        .bytes("bytes", "size", |block| block.size)
+        .bytes("requested_bytes", "requested", |block| block.requested)
+        .text("state", "state", |block| if block.pending_free { "pending" } else { "allocated" })
+        .text("site", "site", |block| {
+            let group = grouping.group_of(block);
+            Cell::from(&*grouping.cached_name(context.definitions(), group))
+        })
+        .text("category", "category", |block| grouping.category_of(block).name())
+        .count("stream", "stream", |block| block.stream.0)
+        .count("device", "device", |_| context.device.0.into())
+        .number("allocated_at", "allocated at", |block| Cell::Event(block.since_event.saturating_add(1)))
+        .build()
 }

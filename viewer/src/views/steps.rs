@@ -9,39 +9,40 @@ use crate::ui::{Attribute, Element, Node, Tag};
 use crate::units::unbroken_size;
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::computed::{DeviceHistory, StepAnalysis};
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{choice, event_link, group_choice, group_title};
 use super::groups::paint_groups;
-use super::table::{Cell, Column, Row, Sorting, Table};
+use super::table::{Cell, Column, Table};
+use super::table_builder::{TableBuilder, growth_cell};
 
-/// The modes of the view: all steps, or the allocations of the step at the moment.
+/// The modes of the view "Steps" with their texts: all steps, or the allocations of the step at the
+/// moment.
 const MODES: [(&str, &str); 2] = [("steps", "all steps"), ("groups", "one step")];
 /// Maximum number of steps that are listed above the allocations of one step.
 const FEW_STEPS: usize = 40;
-/// Maximum number of steps whose groups are shown next to each other.
+/// Maximum number of selected steps whose groups are compared in one table.
 const MAX_COLUMNS: usize = 6;
-/// Maximum number of groups in the table of steps next to each other.
+/// Maximum number of groups in the table that compares steps.
 const MAX_COMPARED_GROUPS: usize = 40;
-/// Maximum number of names of spans to choose from.
+/// Maximum number of span names that the user can choose as a step.
 const MAX_SPAN_NAMES: usize = 40;
 
-/// Returns the content of the view.
+/// Returns the content of the view "Steps": the steps of a training run, or the allocations of one
+/// step.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+    /// Name of the view "Steps" in commands.
     const VIEW: &str = ViewKind::Steps.name();
     let by = options.by.unwrap_or(GroupBy::Line);
     let mode = options.mode.as_deref().unwrap_or("steps");
-    let Some(source) = caches.update_steps(context) else { return ViewContent::reading(context) };
-    let Caches { groupings, block_groups, steps, is_unfinished, .. } = caches;
-    let mut content = ViewContent {
-        controls: vec![
-            choice("show", &format!("mode {VIEW}"), mode, MODES).into(),
-            group_choice(VIEW, by, &GroupBy::ALL).into(),
-        ],
-        ..ViewContent::default()
-    };
+    let Some(source) = caches.update_steps(context) else { return ViewContent::message(context.reading_text()) };
+    let SharedCaches { groupings, block_groups, steps, is_unfinished, .. } = caches;
+    let mut content = ViewContent::with_controls([
+        choice("show", &format!("mode {VIEW}"), mode, MODES),
+        group_choice(VIEW, by, &GroupBy::ALL),
+    ]);
     content.controls.extend(span_choice(context, steps).map(Node::from));
     if steps.steps().is_empty() {
         content.content = no_steps(context, steps);
@@ -52,8 +53,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.content.push(source_text.into());
     let Some(table) = steps.table(source.lifetimes) else {
         *is_unfinished = true;
-        content.content.extend(ViewContent::message("Adding up the steps…").content);
-        return content;
+        return content.with_message("Adding up the steps…");
     };
     let memory = table.rows().to_vec();
     let grouping = groupings.get(by, context.recording);
@@ -77,7 +77,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content
 }
 
-/// Returns how the steps were recognized.
+/// Returns a sentence on the number of steps and how they were recognized.
 fn source_text(context: &Context<'_>, steps: &StepAnalysis) -> String {
     let count = Count(steps.steps().len() as u64).of("step", "steps");
     match steps.steps().source() {
@@ -91,7 +91,7 @@ fn source_text(context: &Context<'_>, steps: &StepAnalysis) -> String {
     }
 }
 
-/// Returns why there are no steps, and what to do.
+/// Returns a text for a recording without steps: why there are none, and what the user can do.
 fn no_steps(context: &Context<'_>, steps: &StepAnalysis) -> Vec<Node> {
     let text = match context.step_span {
         Some(name) => format!("No span is called “{name}”: choose another one above."),
@@ -125,89 +125,76 @@ fn span_choice(context: &Context<'_>, steps: &StepAnalysis) -> Option<Element> {
     Some(choice("a step is", "step-span", chosen, choices))
 }
 
-/// Returns the steps in view side by side.
+/// Returns the table of steps, with a row for each step in view.
 fn steps_table(context: &Context<'_>, options: &ViewOptions, memory: &[StepMemory]) -> Table {
-    let mut table = Table::new(
-        ViewKind::Steps.name(),
-        "Steps side by side",
-        vec![
-            Column::number("step", "step").sortable(),
-            Column::number("events", "events").sortable(),
-            Column::number("duration_ns", "duration").sortable(),
-            Column::number("allocations", "allocations").sortable(),
-            Column::number("allocated_bytes", "allocated").sortable(),
-            Column::bar("peak_bytes", "peak").sortable(),
-            Column::number("peak_event", "at event"),
-            Column::number("live_bytes", "live at end").sortable(),
-            Column::number("growth_bytes", "growth").sortable(),
-        ],
-    );
-    let mut order: Vec<usize> = (0..memory.len()).collect();
-    let sorting = options.sort.as_ref().and_then(|(name, is_descending)| {
-        let column = table.columns.iter().find(|column| column.is_sortable && column.name == name)?;
-        Some(Sorting { column: column.name, is_descending: *is_descending })
-    });
-    if let Some(Sorting { column, is_descending }) = sorting {
-        sort_by_key(&mut order, |&position| sort_key(&memory[position], column));
-        if is_descending {
-            order.reverse();
-        }
+    let mut order: Vec<&StepMemory> = memory.iter().collect();
+    if let Some((column, is_descending)) = &options.sort {
+        let key = |row: &&StepMemory| sort_key(row, column);
+        sort_by_key(&mut order, |row| key(row).map(|value| if *is_descending { -value } else { value }));
     }
-    table.sorting = sorting;
     let is_virtual = options.limit.is_none() && memory.len() > FEW_STEPS;
     let (first, count) = match options.window() {
         (_, limit) if options.limit.is_some() => (0, limit),
         (first, count) if is_virtual => (first.min(memory.len() as u64), count),
         _ => (0, u64::MAX),
     };
-    table.window = is_virtual.then_some((memory.len() as u64, first));
     let highest = memory.iter().map(|row| row.peak_bytes).max().unwrap_or(0).max(1);
-    let shown = order.iter().skip(first as usize).take(usize::try_from(count).unwrap_or(usize::MAX));
-    table.rows.extend(shown.map(|&position| {
-        let row = &memory[position];
-        let step = row.step;
-        Row {
-            is_current: step.event_numbers().contains(&context.moment),
-            hidden: vec![
-                ("first_event", Cell::Event(step.from_event.saturating_add(1))),
-                ("last_event", Cell::Event(step.to_event)),
-                ("frees", Cell::Count(row.frees)),
-                ("freed_bytes", Cell::Bytes(row.freed_bytes)),
-                ("pending_bytes", Cell::Bytes(row.pending_bytes)),
-            ],
-            ..Row::new(vec![
-                Cell::Count(step.number),
-                Cell::Count(step.to_event.saturating_sub(step.from_event)),
-                Cell::Duration(step.to_ns.saturating_sub(step.from_ns)),
-                Cell::Count(row.allocations),
-                Cell::Bytes(row.allocated_bytes),
-                Cell::Bytes(row.peak_bytes),
-                Cell::Event(row.peak_event),
-                Cell::Bytes(row.live_bytes),
-                Cell::BytesChange(i128::from(row.growth_bytes)),
-            ])
-            .with_share(row.peak_bytes as f64 / highest as f64)
-            .with_command(format!("seek {}", row.peak_event))
-        }
-    }));
+    let shown = order.into_iter().skip(first as usize).take(usize::try_from(count).unwrap_or(usize::MAX));
+    let shown: Vec<&StepMemory> = shown.collect();
+    let number = |name, title| Column::number(name, title).sortable();
+    let mut table = TableBuilder::new(ViewKind::Steps.name(), "Steps side by side", &shown)
+        .column(number("step", "step"), |row| Cell::Count(row.step.number))
+        .column(number("events", "events"), |row| Cell::Count(events_of(row)))
+        .column(number("duration_ns", "duration"), |row| Cell::Duration(duration_ns(row)))
+        .column(number("allocations", "allocations"), |row| Cell::Count(row.allocations))
+        .column(number("allocated_bytes", "allocated"), |row| Cell::Bytes(row.allocated_bytes))
+        .column(Column::bar("peak_bytes", "peak").sortable(), |row| Cell::Bytes(row.peak_bytes))
+        .number("peak_event", "at event", |row| Cell::Event(row.peak_event))
+        .column(number("live_bytes", "live at end"), |row| Cell::Bytes(row.live_bytes))
+        .column(number("growth_bytes", "growth"), |row| Cell::BytesChange(row.growth_bytes.into()))
+        .hidden("first_event", |row| Cell::Event(row.step.from_event.saturating_add(1)))
+        .hidden("last_event", |row| Cell::Event(row.step.to_event))
+        .hidden("frees", |row| Cell::Count(row.frees))
+        .hidden("freed_bytes", |row| Cell::Bytes(row.freed_bytes))
+        .hidden("pending_bytes", |row| Cell::Bytes(row.pending_bytes))
+        .rows(|step, row| {
+            row.is_current = step.step.event_numbers().contains(&context.moment);
+            row.share = Some(step.peak_bytes as f64 / highest as f64);
+        })
+        .commands(|row| format!("seek {}", row.peak_event))
+        .build();
+    table.sorting = table.sorting_by(options.sort.as_ref());
+    table.window = is_virtual.then_some((memory.len() as u64, first));
     table
 }
 
-/// Returns the value of a column by which steps are sorted.
-fn sort_key(row: &StepMemory, column: &str) -> i128 {
-    match column {
-        "events" => i128::from(row.step.to_event.saturating_sub(row.step.from_event)),
-        "duration_ns" => i128::from(row.step.to_ns.saturating_sub(row.step.from_ns)),
-        "allocations" => i128::from(row.allocations),
-        "allocated_bytes" => i128::from(row.allocated_bytes),
-        "peak_bytes" => i128::from(row.peak_bytes),
-        "live_bytes" => i128::from(row.live_bytes),
-        "growth_bytes" => i128::from(row.growth_bytes),
-        _ => i128::from(row.step.number),
-    }
+/// Returns the number of events in a step.
+fn events_of(row: &StepMemory) -> u64 {
+    row.step.to_event.saturating_sub(row.step.from_event)
 }
 
-/// The allocations of the step at the moment.
+/// Returns the duration of a step, in nanoseconds.
+fn duration_ns(row: &StepMemory) -> u64 {
+    row.step.to_ns.saturating_sub(row.step.from_ns)
+}
+
+/// Returns a step's value in a column of the table of steps, for sorting; `None` for a column that
+/// the table cannot be sorted by.
+fn sort_key(row: &StepMemory, column: &str) -> Option<i128> {
+    Some(match column {
+        "step" => row.step.number.into(),
+        "events" => events_of(row).into(),
+        "duration_ns" => duration_ns(row).into(),
+        "allocations" => row.allocations.into(),
+        "allocated_bytes" => row.allocated_bytes.into(),
+        "peak_bytes" => row.peak_bytes.into(),
+        "live_bytes" => row.live_bytes.into(),
+        "growth_bytes" => row.growth_bytes.into(),
+        _ => return None,
+    })
+}
+
+/// The content of the view "Steps" about a single step: the allocations of the step at the moment.
 struct OneStep {
     /// Heading and texts, and the selected steps next to each other.
     nodes: Vec<Node>,
@@ -235,18 +222,18 @@ impl OneStep {
         let growing = growth.map(|groups| groups.growing(&MergedSites::default()));
         let mut is_unfinished = growing.is_none();
         let growing = growing.unwrap_or_default();
-        let mut table = groups_table(by);
+        let mut groups = Vec::new();
         if let Some(row) = memory.get(position) {
             nodes.extend(heading(context, memory, position, row));
             match steps.compare(by, &[row.step], grouping, source.lifetimes) {
-                Some(groups) => {
-                    let rows = groups.rows();
-                    let cells = rows.iter().filter_map(|row| Some((row.group, *row.steps.first()?)));
-                    fill_groups(&mut table, context, cells.collect(), by, grouping, growing.as_slice());
+                Some(found) => {
+                    let rows = found.rows();
+                    groups.extend(rows.iter().filter_map(|row| Some((row.group, *row.steps.first()?))));
                 }
                 None => is_unfinished = true,
             }
         }
+        let table = groups_table(context, groups, by, grouping, growing.as_slice());
         let selected = selected_steps(context, memory);
         if selected.len() > 1 {
             match steps.compare(by, &selected, grouping, source.lifetimes) {
@@ -263,7 +250,8 @@ impl OneStep {
     }
 }
 
-/// Returns the heading of the allocations of one step, with links to the steps before and after it.
+/// Returns the heading above the allocations of the step at `position` in `memory`, with links to
+/// the steps before and after it.
 fn heading(context: &Context<'_>, memory: &[StepMemory], position: usize, row: &StepMemory) -> Vec<Node> {
     let link = |position: Option<usize>, sign: &str| {
         let row = memory.get(position?)?;
@@ -289,56 +277,31 @@ fn heading(context: &Context<'_>, memory: &[StepMemory], position: usize, row: &
     vec![title.into(), text.into()]
 }
 
-/// Returns an empty table of the groups of one step.
-fn groups_table(by: GroupBy) -> Table {
-    Table::new(
-        ViewKind::Steps.name(),
-        "What the step allocates",
-        vec![
-            Column::text("name", group_title(by)),
-            Column::bar("bytes", "allocated"),
-            Column::number("allocations", "allocations"),
-            Column::number("live_bytes", "live at end"),
-            Column::number("blocks", "blocks at end"),
-            Column::number("bytes_per_step", "growth a step"),
-        ],
-    )
-}
-
-/// Adds the groups of one step to its table, sorted by allocated bytes.
-fn fill_groups(
-    table: &mut Table,
+/// Returns the table of the groups of one step, sorted by allocated bytes.
+fn groups_table(
     context: &Context<'_>,
     mut groups: Vec<(u32, GroupInStep)>,
     by: GroupBy,
     grouping: &mut Grouping,
     growing: &[Growth],
-) {
+) -> Table {
     sort_by_key(&mut groups, |(group, one)| (std::cmp::Reverse((one.allocated_bytes, one.live_bytes)), *group));
-    let most = groups.first().map_or(1, |(_, one)| one.allocated_bytes.max(1));
-    for (group, one) in groups {
-        let growth = growing.iter().find(|growth| growth.group == group);
-        let cells = vec![
-            Cell::from(&*grouping.cached_name(context.definitions(), group)),
-            Cell::Bytes(one.allocated_bytes),
-            Cell::Count(one.allocations),
-            Cell::Bytes(one.live_bytes),
-            Cell::Count(one.live_blocks),
-            growth.map_or(Cell::Empty, |growth| Cell::BytesChange(i128::from(growth.bytes_per_step))),
-        ];
-        table.rows.push(Row {
-            hidden: vec![("pending_bytes", Cell::Bytes(one.pending_bytes))],
-            ..Row::new(cells).with_share(one.allocated_bytes as f64 / most as f64).with_group(
-                context.selected_group,
-                by,
-                group,
-            )
-        });
-    }
+    TableBuilder::new(ViewKind::Steps.name(), "What the step allocates", &groups)
+        .text("name", group_title(by), |(group, _)| Cell::from(&*grouping.cached_name(context.definitions(), *group)))
+        .bar("bytes", "allocated", |(_, one)| one.allocated_bytes)
+        .count("allocations", "allocations", |(_, one)| one.allocations)
+        .bytes("live_bytes", "live at end", |(_, one)| one.live_bytes)
+        .count("blocks", "blocks at end", |(_, one)| one.live_blocks)
+        .number("bytes_per_step", "growth a step", |(group, _)| {
+            growth_cell(growing.iter().find(|growth| growth.group == *group))
+        })
+        .hidden("pending_bytes", |(_, one)| Cell::Bytes(one.pending_bytes))
+        .groups(context.selected_group, by, |(group, _)| *group)
+        .build()
 }
 
-/// Returns the steps that lie in the selected range, at least partly; of more than fit next to each
-/// other, some that are evenly spread.
+/// Returns the steps that lie at least partly in the selected range. Of more than [`MAX_COLUMNS`]
+/// steps, returns some that are evenly spread.
 fn selected_steps(context: &Context<'_>, memory: &[StepMemory]) -> Vec<Step> {
     if !context.has_range {
         return Vec::new();
@@ -352,7 +315,7 @@ fn selected_steps(context: &Context<'_>, memory: &[StepMemory]) -> Vec<Step> {
     (0..MAX_COLUMNS).map(|column| steps[column * (steps.len() - 1) / (MAX_COLUMNS - 1)]).collect()
 }
 
-/// Returns the bytes that each group allocates in some steps, next to each other.
+/// Returns the table that compares steps: the bytes that each group allocates in each of them.
 fn compared_table(
     context: &Context<'_>,
     steps: &[Step],

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn page_objects_and_text_have_the_same_cells() {
+    fn page_objects_and_copied_text_have_equal_cells() {
         let table = table();
         let shown = table.element().text_content().replace('\u{a0}', " ");
         assert_eq!(shown, "Site Live ↓ train.py:7 2 MiB");

@@ -7,34 +7,33 @@ use crate::ui::{Element, Tag};
 use crate::units::unbroken_size;
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::computed::{TemporaryRows, TemporarySearch};
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{group_choice, group_title, number_field};
 use super::groups::paint_groups;
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Table};
+use super::table_builder::TableBuilder;
 
-/// Maximum number of events from an allocation to its free, unless the user says otherwise.
+/// Default maximum number of events from the allocation of a temporary to its free.
 const DEFAULT_WITHIN_EVENTS: u64 = 2;
-/// Maximum number of events from an allocation to its free that the user can choose.
+/// Largest value that the user can set for the maximum number of events from the allocation of a
+/// temporary to its free.
 const MAX_WITHIN_EVENTS: u64 = 100_000;
 
-/// Returns the content of the view.
+/// Returns the content of the view "Temporaries": allocations that are freed soon, by group.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+    /// Name of the view "Temporaries" in commands.
     const VIEW: &str = ViewKind::Temporaries.name();
     let by = options.by.unwrap_or(GroupBy::Line);
     let within_events = options.number.unwrap_or(DEFAULT_WITHIN_EVENTS).clamp(1, MAX_WITHIN_EVENTS);
-    let mut content = ViewContent {
-        controls: vec![
-            group_choice(VIEW, by, &GroupBy::ALL).into(),
-            number_field("freed at most", "events later", VIEW, within_events).into(),
-        ],
-        ..ViewContent::default()
-    };
+    let mut content = ViewContent::with_controls([
+        group_choice(VIEW, by, &GroupBy::ALL),
+        number_field("freed at most", "events later", VIEW, within_events),
+    ]);
     let Some(source) = context.device_history() else {
-        content.content = ViewContent::reading(context).content;
-        return content;
+        return content.with_message(context.reading_text());
     };
     let (from_event, to_event) = context.range;
     let search = TemporarySearch { from_event, to_event, within_events, by };
@@ -47,7 +46,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_table(table)
 }
 
-/// Returns a sentence on the sum of the rows and on the limit of their lifetimes.
+/// Returns a sentence with the number and bytes of all temporaries, and with the maximum number of
+/// events that they live.
 fn summary(context: &Context<'_>, rows: &TemporaryRows, within_events: u64) -> String {
     let sum = rows.groups.iter().fold((0u64, 0u64), |(count, bytes), (one, _)| {
         (count + one.allocations, bytes.saturating_add(one.churned_bytes))
@@ -75,34 +75,16 @@ fn summary(context: &Context<'_>, rows: &TemporaryRows, within_events: u64) -> S
     text
 }
 
-/// Returns the temporaries by group; `name` returns a group's name.
+/// Returns the table of temporaries by group; `name` returns the name of a group.
 fn table(context: &Context<'_>, rows: &TemporaryRows, by: GroupBy, mut name: impl FnMut(u32) -> String) -> Table {
-    let mut table = Table::new(
-        ViewKind::Temporaries.name(),
-        "Temporaries by group",
-        vec![
-            Column::text("name", group_title(by)),
-            Column::bar("bytes", "allocated and freed"),
-            Column::number("allocations", "count"),
-            Column::number("largest_bytes", "largest"),
-            Column::number("mean_lifetime_events", "mean life in events"),
-            Column::number("mean_lifetime_ns", "mean life"),
-            Column::text("category", "category"),
-        ],
-    );
-    let largest = rows.groups.first().map_or(1, |(first, _)| first.churned_bytes.max(1));
-    table.rows.extend(rows.groups.iter().map(|(one, category)| {
-        Row::new(vec![
-            name(one.group).into(),
-            Cell::Bytes(one.churned_bytes),
-            Cell::Count(one.allocations),
-            Cell::Bytes(one.largest_bytes),
-            Cell::Decimal(one.mean_lifetime_events()),
-            Cell::Duration(one.mean_lifetime_ns()),
-            category.map_or("mixed", |category| category.name()).into(),
-        ])
-        .with_share(one.churned_bytes as f64 / largest as f64)
-        .with_group(context.selected_group, by, one.group)
-    }));
-    table
+    TableBuilder::new(ViewKind::Temporaries.name(), "Temporaries by group", &rows.groups)
+        .text("name", group_title(by), |(one, _)| name(one.group))
+        .bar("bytes", "allocated and freed", |(one, _)| one.churned_bytes)
+        .count("allocations", "count", |(one, _)| one.allocations)
+        .bytes("largest_bytes", "largest", |(one, _)| one.largest_bytes)
+        .number("mean_lifetime_events", "mean life in events", |(one, _)| Cell::Decimal(one.mean_lifetime_events()))
+        .number("mean_lifetime_ns", "mean life", |(one, _)| Cell::Duration(one.mean_lifetime_ns()))
+        .text("category", "category", |(_, category)| category.map_or("mixed", |category| category.name()))
+        .groups(context.selected_group, by, |(one, _)| one.group)
+        .build()
 }

@@ -8,23 +8,24 @@ use crate::jobs::{Finished, Job};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
-use super::caches::Caches;
-use super::compare::Moments;
+use super::compare::{CompareCache, Moments};
 use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::choice;
+use super::controls::{choice, search_field};
 use super::kind::ViewKind;
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Table};
+use super::table_builder::TableBuilder;
 
-/// The view's variant that tries all settings.
+/// The mode of the view "What if" that tries all settings.
 pub const ALL_SETTINGS: &str = "all";
 
 /// The name of PyTorch's default settings.
 const DEFAULTS: &str = "PyTorch's defaults";
 
-/// A setting with a menu: its key, and the values offered beside none.
+/// An allocator setting with a menu: its key and the offered values; the menu also offers to omit
+/// the setting.
 type Menu = (&'static str, &'static [&'static str]);
 
-/// The settings with a menu.
+/// The allocator settings with a menu in the view "What if".
 const MENUS: [Menu; 4] = [
     ("expandable_segments", &["True"]),
     ("max_split_size_mb", &["32", "64", "128", "256", "512", "1024"]),
@@ -32,15 +33,16 @@ const MENUS: [Menu; 4] = [
     ("roundup_power2_divisions", &["2", "4", "8", "16"]),
 ];
 
-/// Returns the job that computes the view of a device. The filter has the settings, the number the
-/// capacity.
+/// Returns the job that simulates a device for the view "What if". In `options`, the filter has the
+/// settings, and the number has the capacity in bytes.
 #[must_use]
 pub fn job(device: DeviceId, options: &ViewOptions) -> Job {
     let conf = Some(options.filter.trim().to_owned()).filter(|conf| !conf.is_empty());
     Job::WhatIf { device, conf, capacity_bytes: options.number }
 }
 
-/// Splits settings into keys with their values; commas within brackets separate nothing.
+/// Splits `PYTORCH_CUDA_ALLOC_CONF` settings into keys and values, except at commas within
+/// brackets.
 fn pairs(conf: &str) -> Vec<(&str, &str)> {
     let mut depth = 0;
     let parts = conf.split(|letter| {
@@ -50,8 +52,8 @@ fn pairs(conf: &str) -> Vec<(&str, &str)> {
     parts.filter_map(|part| part.split_once(':')).map(|(key, value)| (key.trim(), value.trim())).collect()
 }
 
-/// Returns settings with another value of a key; without the key if the value is empty. Without any
-/// key, expandable segments are off, as they are by default.
+/// Returns settings in which `key` has the value `value`; an empty value removes the key. If no key
+/// remains, the result states that expandable segments are off, the default.
 #[must_use]
 pub fn with_setting(conf: &str, key: &str, value: &str) -> String {
     let mut all = pairs(conf);
@@ -73,19 +75,19 @@ pub fn shown_settings<'a>(context: &Context<'a>, options: &'a ViewOptions) -> &'
     if options.filter.is_empty() { &context.recording.info().alloc_conf } else { &options.filter }
 }
 
-/// Determines the two sides of the picture: the recording, and the simulated run at an equal time.
-/// Returns false if there is no run.
-pub fn update_sides(context: &Context<'_>, caches: &mut Caches) -> bool {
+/// Sets the two sides of the picture: the recording at the moment, and the simulated run at an
+/// equal time. Returns false if there is no simulated run.
+pub fn update_sides(context: &Context<'_>, sides: &mut CompareCache) -> bool {
     let is_simulated = context.comparison.second().is_some_and(|second| second.is_simulated);
     let run = CompareWith::Recording(context.device);
-    is_simulated && caches.what_if.update_with(context, run, Moments::Now, AxisUnit::Time).is_ok()
+    is_simulated && sides.update_with(context, run, Moments::Now, AxisUnit::Time).is_ok()
 }
 
-/// Returns the content of the view.
+/// Returns the content of the view "What if": the recorded requests under other allocator settings.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, sides: &mut CompareCache) -> ViewContent {
     let jobs = context.jobs;
-    let mut content = ViewContent { hides_picture: !update_sides(context, caches), ..ViewContent::default() };
+    let mut content = ViewContent { hides_picture: !update_sides(context, sides), ..ViewContent::default() };
     content.controls = controls(shown_settings(context, options), options);
     let error = |finished: &Option<Finished>| finished.as_ref().and_then(|one| one.answer.as_ref().err().cloned());
     for message in error(&jobs.what_if).into_iter().chain(error(&jobs.advice)) {
@@ -93,7 +95,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     }
     let Some(answer) = jobs.what_if_answer() else {
         if jobs.what_if.is_none() {
-            content.content.extend(ViewContent::message("Reading the requests of the recording…").content);
+            content = content.with_message("Reading the requests of the recording…");
         }
         return content;
     };
@@ -118,8 +120,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_table(runs_table(context, options, answer, advice))
 }
 
-/// Returns the view's controls: a menu for each setting, all settings as text, the capacity, and a
-/// button that tries all.
+/// Returns the controls of the view "What if": a menu for each setting, all settings as text, the
+/// capacity, and a button that tries all.
 fn controls(conf: &str, options: &ViewOptions) -> Vec<Node> {
     let chosen = pairs(conf);
     let mut controls: Vec<Node> = Vec::new();
@@ -131,28 +133,19 @@ fn controls(conf: &str, options: &ViewOptions) -> Vec<Node> {
         let values = values.map(|(value, text)| (value, if text == "True" { "on" } else { text }));
         controls.push(choice(key, &format!("what-if {key}"), current, values).into());
     }
-    let field = |key: &str, label: &str, placeholder: &str, value: String| {
-        Element::new(Tag::Input)
-            .with(Attribute::Type, "search")
-            .with(Attribute::Key, key)
-            .with(Attribute::AriaLabel, label)
-            .with(Attribute::Placeholder, placeholder)
-            .with(Attribute::Value, value)
-    };
     let capacity = options.number.map(|bytes| ByteSize(bytes).to_string()).unwrap_or_default();
-    let capacity = field("capacity", "Capacity", "capacity: as recorded", capacity).with_command("what-if capacity");
-    let all = field("conf", "All settings", "all settings as text", options.filter.clone());
+    let capacity = search_field("capacity", "Capacity", "capacity: as recorded", &capacity, "what-if capacity");
+    let filter = format!("filter {}", ViewKind::WhatIf.name());
+    let all = search_field("conf", "All settings", "all settings as text", &options.filter, &filter);
     let is_all = options.mode.as_deref() == Some(ALL_SETTINGS);
     let try_all = Element::button("Try all settings", "what-if all")
         .with(Attribute::Title, "Simulate every setting that can help, and rank them")
         .with(Attribute::AriaPressed, is_all.to_string());
-    controls.push(capacity.into());
-    controls.push(all.with_command(format!("filter {}", ViewKind::WhatIf.name())).into());
-    controls.push(try_all.into());
+    controls.extend([capacity, all, try_all].map(Node::from));
     controls
 }
 
-/// Returns the limitations of a simulated run that the user must know.
+/// Returns notes for the user about the limitations of a simulated run.
 fn notes(answer: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     if answer["simulated"].is_null() {
@@ -189,59 +182,45 @@ fn advice_text(advice: &Value) -> String {
     text
 }
 
-/// Returns the figures of the recorded run, of the shown one, and of all that were tried.
+/// Returns the table that compares runs: the recorded one, the simulated one on the screen, and all
+/// runs that were tried.
 fn runs_table(context: &Context<'_>, options: &ViewOptions, answer: &Value, advice: Option<&Value>) -> Table {
-    let columns = vec![
-        Column::text("alloc_conf", "settings"),
-        Column::bar("peak_reserved_bytes", "peak reserved"),
-        Column::number("peak_allocated_bytes", "peak allocated"),
-        Column::number("ooms", "out of memory"),
-        Column::number("retries", "retries"),
-        Column::number("device_allocations", "driver calls"),
-        Column::number("peak_fragmentation", "peak fragmentation"),
-    ];
-    let mut table = Table::new(ViewKind::WhatIf.name(), "Figures of the recorded and of simulated runs", columns);
     let recorded_conf = match context.recording.info().alloc_conf.as_str() {
         "" => DEFAULTS,
         conf => conf,
     };
-    let mut runs: Vec<(String, &str, &Value)> = vec![("recorded".to_owned(), "", &answer["recorded"])];
+    let recorded = Cell::labeled(format!("recorded: {recorded_conf}"), "recorded".into());
+    let mut runs: Vec<(Cell, &str, &Value)> = vec![(recorded, "", &answer["recorded"])];
     if !answer["simulated"].is_null() {
         let conf = answer["alloc_conf"].as_str().unwrap_or_default();
-        runs.push((conf.to_owned(), conf, &answer["simulated"]));
+        runs.push((conf.into(), conf, &answer["simulated"]));
     }
     for trial in advice.and_then(|advice| advice["tried"].as_array()).into_iter().flatten() {
         let conf = trial["alloc_conf"].as_str().unwrap_or_default();
         if runs.len() < 2 || conf != runs[1].1 {
-            let name = if conf.is_empty() { DEFAULTS } else { conf };
-            runs.push((
-                name.to_owned(),
-                if conf.is_empty() { "expandable_segments:False" } else { conf },
-                &trial["predicted"],
-            ));
+            let (name, conf) = if conf.is_empty() { (DEFAULTS, "expandable_segments:False") } else { (conf, conf) };
+            runs.push((name.into(), conf, &trial["predicted"]));
         }
     }
     let number = |figures: &Value, name: &str| figures[name].as_u64().unwrap_or(0);
-    let largest = runs.iter().map(|(.., figures)| number(figures, "peak_reserved_bytes")).max().unwrap_or(0).max(1);
-    table.rows.extend(runs.into_iter().enumerate().map(|(index, (name, conf, figures))| {
-        let reserved = number(figures, "peak_reserved_bytes");
-        let cells = vec![
-            if index == 0 { Cell::labeled(format!("recorded: {recorded_conf}"), name.into()) } else { name.into() },
-            Cell::Bytes(reserved),
-            Cell::Bytes(number(figures, "peak_allocated_bytes")),
-            Cell::Count(number(figures, "ooms")),
-            Cell::Count(number(figures, "retries")),
-            Cell::Count(number(figures, "device_allocations")),
-            Cell::Share(figures["peak_fragmentation"].as_f64().unwrap_or(0.0)),
-        ];
-        let row = Row {
-            command: Some(format!("filter {} {conf}", ViewKind::WhatIf.name())),
-            color: Some(side_color(context.theme, usize::from(index > 0))),
-            ..Row::new(cells)
-        };
-        row.with_selected(conf == options.filter).with_share(reserved as f64 / largest as f64)
-    }));
-    table
+    let view = ViewKind::WhatIf.name();
+    let is_recorded = |run: &Value| std::ptr::eq(run, &answer["recorded"]);
+    TableBuilder::new(view, "Figures of the recorded and of simulated runs", &runs)
+        .text("alloc_conf", "settings", |(name, ..)| name.clone())
+        .bar("peak_reserved_bytes", "peak reserved", |(.., run)| number(run, "peak_reserved_bytes"))
+        .bytes("peak_allocated_bytes", "peak allocated", |(.., run)| number(run, "peak_allocated_bytes"))
+        .count("ooms", "out of memory", |(.., run)| number(run, "ooms"))
+        .count("retries", "retries", |(.., run)| number(run, "retries"))
+        .count("device_allocations", "driver calls", |(.., run)| number(run, "device_allocations"))
+        .number("peak_fragmentation", "peak fragmentation", |(.., run)| {
+            Cell::Share(run["peak_fragmentation"].as_f64().unwrap_or(0.0))
+        })
+        .rows(|(_, conf, run), row| {
+            row.color = Some(side_color(context.theme, usize::from(!is_recorded(run))));
+            row.is_selected = *conf == options.filter;
+        })
+        .commands(|(_, conf, _)| format!("filter {view} {conf}"))
+        .build()
 }
 
 #[cfg(test)]

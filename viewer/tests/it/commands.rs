@@ -1,7 +1,7 @@
 //! The commands of the registry in a session.
 
 use vramscope_viewer::commands::{COMMANDS, RunsIn};
-use vramscope_viewer::session::Report;
+use vramscope_viewer::session::SessionReport;
 
 use crate::files::open_bytes;
 use crate::samples::{Sample, bytes};
@@ -11,13 +11,13 @@ fn devices_are_shown_in_turn() {
     let mut session = open_bytes("drawn.vram", &bytes(Sample::TwoGpus));
     let first = session.model.device();
     let mut next = || {
-        session.execute("device-next", 0.0, &mut Report::default()).expect("there are two devices");
+        session.execute("device-next", 0.0, &mut SessionReport::default()).expect("there are two devices");
         session.model.device()
     };
     assert_ne!(next(), first);
     assert_eq!(next(), first);
     let mut one = open_bytes("drawn.vram", &bytes(Sample::Training));
-    let refused = one.execute("device-next", 0.0, &mut Report::default());
+    let refused = one.execute("device-next", 0.0, &mut SessionReport::default());
     assert_eq!(refused.unwrap_err(), "this recording has only one device");
 }
 
@@ -27,7 +27,7 @@ fn every_command_of_the_engine_is_executed() {
     let elsewhere = ["follow"];
     for command in COMMANDS.iter().filter(|command| command.runs_in == RunsIn::Engine) {
         let mut session = open_bytes("drawn.vram", &bytes(Sample::TwoGpus));
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         // Some commands cannot do anything here, and say so.
         let _ = session.execute(command.name, 0.0, &mut report);
         let is_elsewhere = elsewhere.contains(&command.name);

@@ -19,7 +19,7 @@ use vramscope_viewer::report::RecordingReport;
 use vramscope_viewer::scene::{HeatmapInputs, Layers, Scene, Viewport};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
-use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
+use vramscope_viewer::timeline::{self, Cursor, TimelineContent, TimelineScene};
 
 use crate::heatmap::mixed_state;
 use crate::samples::{Sample, open_sample};
@@ -115,8 +115,8 @@ fn heatmap_of(model: &Model, dark: bool, size: (u32, u32), scale: f32, view: Vie
     frame
 }
 
-/// The page's way of sample, with its caches, gives the golden pictures too, and does not depend
-/// on the moments shown before.
+/// Layers with caches, as the page draws them, equal the golden pictures, whatever moments were
+/// shown before.
 #[test]
 fn scene_layers_match_the_golden_pictures() {
     let mut model = open_sample(Sample::Training);
@@ -129,7 +129,18 @@ fn scene_layers_match_the_golden_pictures() {
     let mut draw = |model: &mut Model| {
         let changes = model.take_changes();
         if changes.timeline {
-            scene.update_timeline(model, &viewport, &timeline::Options::default(), &typesetter);
+            let content = TimelineContent {
+                recording: model.recording(),
+                device: model.device(),
+                marks: model.marks(),
+                peaks: model.peaks(),
+                bands: model.bands(),
+                range: model.range(),
+            };
+            let drawn = TimelineScene::new(&content, viewport.timeline, viewport.scale, &typesetter);
+            model.timeline_width = usize::try_from(drawn.geometry.plot.width()).unwrap_or(0);
+            model.set_shown_times(drawn.axis.time_range());
+            scene.timeline = Some(drawn);
         }
         if changes.timeline || changes.moment {
             scene.update_heatmap(model, &viewport, HeatmapInputs::default(), &typesetter);
@@ -155,7 +166,7 @@ fn scene_layers_match_the_golden_pictures() {
 }
 
 #[test]
-fn training_loop() {
+fn training_loop_matches_golden_pictures() {
     let mut model = open_sample(Sample::Training);
     check("training_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
     check("training_timeline_light_x2", &timeline(&model, false, (1200, 360), 2.0));
@@ -168,7 +179,7 @@ fn training_loop() {
 }
 
 #[test]
-fn first_moment() {
+fn first_moment_matches_golden_pictures() {
     let mut model = open_sample(Sample::Training);
     model.seek(0).expect("a loaded moment");
     check("beginning_timeline", &timeline(&model, false, (900, 160), 1.0));
@@ -176,7 +187,7 @@ fn first_moment() {
 }
 
 #[test]
-fn out_of_memory_and_lost_events() {
+fn failures_and_lost_events_match_golden_pictures() {
     let model = open_sample(Sample::Trouble);
     check("trouble_timeline", &timeline(&model, true, (900, 220), 1.0));
     check("trouble_heatmap_dark", &heatmap(&model, true, (900, 300), 1.0));
@@ -184,13 +195,13 @@ fn out_of_memory_and_lost_events() {
 }
 
 #[test]
-fn more_segments_than_fit() {
+fn segments_beyond_the_height_match_golden_pictures() {
     let model = open_sample(Sample::Crowd);
     check("crowd_heatmap", &heatmap(&model, true, (900, 300), 1.0));
 }
 
 #[test]
-fn zoomed_timeline() {
+fn zoomed_timeline_matches_golden_picture() {
     let mut model = open_sample(Sample::Training);
     let range = model.range();
     let middle = range.start + (range.end - range.start) / 2;
@@ -199,7 +210,7 @@ fn zoomed_timeline() {
 }
 
 #[test]
-fn memory_outside_the_pool() {
+fn memory_outside_the_pool_matches_golden_pictures() {
     let mut model = open_sample(Sample::Shared);
     check("shared_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
     model.toggle_band(Band::Others);
@@ -226,7 +237,7 @@ fn mixed_heatmap(dark: bool, color_by: ColorBy, view: View) -> Bitmap {
 }
 
 #[test]
-fn heatmap_of_pools_and_streams() {
+fn heatmap_of_pools_and_streams_matches_golden_pictures() {
     let common = View { scaling: Scaling::Common, ..View::default() };
     check("pools_heatmap_dark", &mixed_heatmap(true, ColorBy::State, View::default()));
     check("pools_heatmap_common_light", &mixed_heatmap(false, ColorBy::State, common));
@@ -292,7 +303,7 @@ fn every_golden_picture_has_a_test() {
 }
 
 #[test]
-fn reports() {
+fn reports_match_golden_pictures() {
     for (name, sample) in [("report_training", Sample::Training), ("report_trouble", Sample::Trouble)] {
         let model = open_sample(sample);
         let report = RecordingReport::new(model.recording(), "a file's name", None).expect("the recording has events");

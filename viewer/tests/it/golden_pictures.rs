@@ -3,7 +3,7 @@
 use crate::files::open;
 use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 
 use crate::golden::check;
 
@@ -12,9 +12,9 @@ fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Bitmap
     let mut request =
         FrameRequest { screen: Some(screen.clone()), actions: actions.to_vec(), ..FrameRequest::default() };
     for _ in 0..200 {
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let _ = session.frame(&request, &PageFacts::default(), &mut report);
-        assert_eq!(report, Report::default());
+        assert_eq!(report, SessionReport::default());
         request = FrameRequest::default();
         session.work(100_000).expect("a readable recording");
         if !session.model.has_changed() {
@@ -59,7 +59,7 @@ fn hover(x: f64, y: f64) -> Action {
 }
 
 #[test]
-fn fragmentation_over_time() {
+fn fragmentation_matches_golden_pictures() {
     let mut session = open("streams.pickle.gz");
     let show = [command("pane 0 fragmentation")];
     check("fragmentation_dark", &picture(&mut session, &screen((700, 300), 1.0, true), &show));
@@ -68,7 +68,7 @@ fn fragmentation_over_time() {
 }
 
 #[test]
-fn flame_graph() {
+fn flame_graph_matches_golden_pictures() {
     let mut session = open("mlp_train.pickle.zst");
     let show = [command("pane 0 flame"), command("peak-reserved")];
     check("flame_dark", &picture(&mut session, &screen((700, 260), 1.0, true), &show));
@@ -77,7 +77,7 @@ fn flame_graph() {
 }
 
 #[test]
-fn allocations_over_time() {
+fn allocations_match_golden_pictures() {
     let mut session = open("mlp_train.pickle.zst");
     let show = [command("pane 0 allocations")];
     let dark = screen((700, 260), 1.0, true);

@@ -8,7 +8,7 @@ use vramscope_trace::{
 };
 use vramscope_viewer::model::Model;
 use vramscope_viewer::protocol::{FrameRequest, PointerKind};
-use vramscope_viewer::session::{PageFacts, Report};
+use vramscope_viewer::session::{PageFacts, SessionReport};
 use vramscope_viewer::timeline::{MAX_LANES, Target};
 
 use crate::files::{open, open_bytes};
@@ -82,7 +82,7 @@ fn recordings_of_one_device_have_no_lanes() {
     let page = Page::new(open_bytes("drawn.vram", &bytes(Sample::Training)), true);
     assert!(lanes(&page).is_empty());
     let mut session = page.session;
-    let refused = session.execute("lanes", 0.0, &mut Report::default());
+    let refused = session.execute("lanes", 0.0, &mut SessionReport::default());
     assert_eq!(refused.unwrap_err(), "this recording has only one device");
 }
 
@@ -123,7 +123,7 @@ fn steps_go_to_events_of_the_selected_device() {
             visited.push(page.event());
         }
         assert_eq!(visited, own);
-        let last = page.session.execute("step 1", 0.0, &mut Report::default());
+        let last = page.session.execute("step 1", 0.0, &mut SessionReport::default());
         assert!(last.is_err() && page.event() == own[own.len() - 1], "the last event of device {device}");
         page.run("step -1");
         assert_eq!(page.event(), own[own.len() - 2]);
@@ -167,7 +167,7 @@ fn many_lanes_scroll() {
     page.screen.sizes[0].1 = 600;
     page.run("fit-all");
     assert_eq!(lanes(&page), (0..8).collect::<Vec<u16>>());
-    let frame = page.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut Report::default());
+    let frame = page.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut SessionReport::default());
     assert_eq!(usize::from(frame.lanes), MAX_LANES);
     let (x, y) = on_lane(&page, 3, 400.0);
     page.pointer(PointerKind::Wheel(0.0, 100.0), x, y);

@@ -2,7 +2,7 @@
 
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
 use vramscope_viewer::saved_picture::PictureFormat;
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
 use crate::files::load;
@@ -18,11 +18,11 @@ fn open(sample: Sample) -> Session {
 }
 
 /// Runs commands in a frame; returns the frame and what was reported.
-fn run(session: &mut Session, commands: &[&str]) -> (PageUpdate, Report) {
+fn run(session: &mut Session, commands: &[&str]) -> (PageUpdate, SessionReport) {
     let screen = Screen { sizes: [(900, 300), (600, 400), (600, 400)], scale: 1.0, is_dark: false };
     let actions = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
     let request = FrameRequest { screen: Some(screen), actions, ..FrameRequest::default() };
-    let mut report = Report::default();
+    let mut report = SessionReport::default();
     let frame = session.frame(&request, &PageFacts::default(), &mut report);
     (frame, report)
 }

@@ -9,7 +9,7 @@ use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline::{AxisKind, Scale, TimedMoment};
 use vramscope_viewer::ui::Node;
@@ -42,7 +42,7 @@ impl Page {
         let screen = Some(self.screen.clone());
         let mut request = FrameRequest { screen, actions: actions.to_vec(), ..FrameRequest::default() };
         for _ in 0..1000 {
-            let mut report = Report::default();
+            let mut report = SessionReport::default();
             let frame = self.session.frame(&request, &PageFacts::default(), &mut report);
             assert_eq!(report.messages, Vec::<String>::new());
             if let Some(tooltip) = frame.tooltip {
@@ -434,7 +434,7 @@ fn first_mark_of_a_live_recording_does_not_move_the_chart() {
 }
 
 #[test]
-fn timeline_pictures() {
+fn timeline_matches_golden_pictures() {
     for (name, is_dark) in [("dark", true), ("light", false)] {
         let mut page = Page::new(open("mlp_train.pickle.zst"), is_dark);
         page.run("cut-idle");

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::protocol::FrameRequest;
-use vramscope_viewer::session::{PageFacts, Report};
+use vramscope_viewer::session::{PageFacts, SessionReport};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline;
@@ -34,13 +34,21 @@ fn timeline_speed() {
                 let whole = least(&mut (0..15).map(|_| {
                     page.session.model.timeline_changed();
                     let began = Instant::now();
-                    let _ = page.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut Report::default());
+                    let _ = page.session.frame(
+                        &FrameRequest::default(),
+                        &PageFacts::default(),
+                        &mut SessionReport::default(),
+                    );
                     began.elapsed()
                 }));
                 let moment = least(&mut (0..15).map(|_| {
                     page.session.model.moment_changed();
                     let began = Instant::now();
-                    let _ = page.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut Report::default());
+                    let _ = page.session.frame(
+                        &FrameRequest::default(),
+                        &PageFacts::default(),
+                        &mut SessionReport::default(),
+                    );
                     began.elapsed()
                 }));
                 let scene = page.session.timeline().expect("a timeline");

@@ -4,7 +4,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::views::ViewKind;
 
 use crate::files::load;
@@ -36,7 +36,7 @@ impl Page {
     fn act(&mut self, actions: Vec<Action>) -> PageUpdate {
         self.clock_ms += 16.0;
         let request = FrameRequest { clock_ms: self.clock_ms, screen: Some(screen()), actions };
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let frame = self.session.frame(&request, &PageFacts::default(), &mut report);
         assert_eq!(report.messages, [""; 0]);
         frame
@@ -133,7 +133,7 @@ fn links_restore_every_view() {
 }
 
 #[test]
-fn entries_are_what_was_opened_selected_or_gone_to() {
+fn opening_selecting_and_seeking_make_history_entries() {
     let mut page = Page::open(Sample::Training);
     let mut before = 0;
     let mut check = |command: &str, is_entry: bool| {
@@ -213,7 +213,7 @@ fn following_a_live_recording_makes_no_changes() {
         page.session.model.receive(part).expect("a valid recording");
         page.act(Vec::new());
     }
-    let mut report = Report::default();
+    let mut report = SessionReport::default();
     let undo = Action::Command("undo".to_owned());
     page.session.act(std::slice::from_ref(&undo), 0.0, &mut report);
     assert_eq!(report.messages, ["there is no change of the view to undo"]);
@@ -230,7 +230,7 @@ fn another_recording_has_its_own_changes() {
     let other = load("other.vram", &bytes(Sample::TwoGpus));
     page.session.model.show("other.vram", other).expect("a readable recording");
     page.act(Vec::new());
-    let mut report = Report::default();
+    let mut report = SessionReport::default();
     page.session.act(&[Action::Command("undo".to_owned())], 0.0, &mut report);
     assert_eq!(report.messages, ["there is no change of the view to undo"]);
 }

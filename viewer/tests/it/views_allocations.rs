@@ -8,7 +8,7 @@ use vramscope_viewer::allocations::{AllocationsLayout, Target};
 use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::ui::Node;
 
@@ -28,7 +28,7 @@ fn open(name: &str, is_dark: bool, commands: &[&str]) -> Session {
     session.model.show(name, load_fixture(name)).expect("a readable recording");
     let screen = Screen { sizes: [(900, 160), SIZE, (0, 0)], scale: 1.0, is_dark };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
-    let _ = session.frame(&request, &PageFacts::default(), &mut Report::default());
+    let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
     let commands = [&["pane 0 allocations"][..], commands].concat();
     run(&mut session, commands.iter().map(|text| Action::Command((*text).to_owned())).collect());
     session
@@ -39,10 +39,10 @@ fn run(session: &mut Session, mut actions: Vec<Action>) -> PaneContent {
     session.resend();
     let mut content = None;
     for _ in 0..1_000 {
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let request = FrameRequest { actions: std::mem::take(&mut actions), ..FrameRequest::default() };
         let frame = session.frame(&request, &PageFacts::default(), &mut report);
-        assert_eq!(report, Report::default());
+        assert_eq!(report, SessionReport::default());
         let [left, _] = frame.panes;
         content = left.or(content);
         let has_more = session.work(10_000).expect("a readable recording");
@@ -111,7 +111,7 @@ fn columns_add_up_to_the_counters() {
 }
 
 #[test]
-fn points_hit_what_was_painted() {
+fn hits_match_the_painted_allocations() {
     for name in NAMES {
         for layout in ["stacked", "address"] {
             let mut session = open(name, true, &[&format!("mode allocations {layout}"), "first"]);
@@ -228,7 +228,7 @@ fn a_command_changes_the_layout() {
 }
 
 #[test]
-fn golden_pictures() {
+fn picture_matches_golden_pictures() {
     let session = open("mlp_train.pickle.zst", true, &["peak-reserved", "axis events"]);
     check("allocations_dark", &picture(&session));
     let hovered = vec![pointer(PointerKind::Move, 330, 200, false)];
@@ -254,7 +254,7 @@ fn a_live_recording_is_shown_four_times_a_second() {
         session.model.push(&chunk.bytes).expect("a valid recording");
         session.model.continue_discarding(4000);
         let request = FrameRequest { clock_ms: 16.0 * f64::from(number), ..FrameRequest::default() };
-        let _ = session.frame(&request, &PageFacts::default(), &mut Report::default());
+        let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
         for _ in 0..4 {
             session.work(10_000).expect("a readable recording");
         }

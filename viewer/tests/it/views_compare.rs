@@ -10,7 +10,7 @@ use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, PaneContent, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::Node;
 
 /// Runs commands and draws until nothing changes; returns the last frame that had a content of the
@@ -23,9 +23,9 @@ fn run(session: &mut Session, commands: &[&str]) -> (PageUpdate, PaneContent) {
     let mut request = FrameRequest { actions, screen: Some(screen), ..FrameRequest::default() };
     let mut last = None;
     for _ in 0..100 {
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let frame = session.frame(&request, &PageFacts::default(), &mut report);
-        assert_eq!(report, Report::default());
+        assert_eq!(report, SessionReport::default());
         request = FrameRequest::default();
         let content = frame.panes.iter().flatten().find(|content| content.view == "compare").cloned();
         last = content.map(|content| (frame, content)).or(last);
@@ -243,7 +243,7 @@ fn recordings_that_cannot_be_compared_are_refused() {
     assert!(session.compare_with("x", load_fixture("ring_small.pickle.gz").recording).is_err());
     let mut session = open("ring_small.pickle.gz");
     assert!(session.compare_with("x", Recording::new()).is_err());
-    let mut report = Report::default();
+    let mut report = SessionReport::default();
     let actions = vec![Action::Command("compare-with nothing".to_owned())];
     session.frame(&FrameRequest { actions, ..FrameRequest::default() }, &PageFacts::default(), &mut report);
     assert_eq!(report.messages.len(), 1);

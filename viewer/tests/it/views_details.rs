@@ -4,7 +4,7 @@ use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::device_usage;
 use vramscope_trace::{EventKind, Replay};
 use vramscope_viewer::protocol::{Action, FrameRequest};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Element, Node, Tag, plain_text};
 use vramscope_viewer::units::unbroken_size;
 
@@ -13,7 +13,7 @@ use crate::files::{load_fixture, open};
 /// Runs commands and draws; returns the details panel's content and the messages.
 fn run(session: &mut Session, commands: &[&str]) -> (Vec<Node>, Vec<String>) {
     session.resend();
-    let mut report = Report::default();
+    let mut report = SessionReport::default();
     let mut details = None;
     let mut actions: Vec<Action> = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
     for _ in 0..20 {
@@ -48,7 +48,7 @@ fn about(session: &mut Session) -> Vec<Node> {
     session.resend();
     let actions = vec![Action::Command("pane 0 about".to_owned())];
     let request = FrameRequest { actions, ..FrameRequest::default() };
-    let [left, _] = session.frame(&request, &PageFacts::default(), &mut Report::default()).panes;
+    let [left, _] = session.frame(&request, &PageFacts::default(), &mut SessionReport::default()).panes;
     left.expect("the pane has content").content
 }
 
@@ -155,7 +155,7 @@ fn about_shows_what_the_importer_reported() {
 #[test]
 fn history_over_its_limit_ends_with_a_message() {
     let mut session = Session::default();
-    session.history_limit_bytes = 20_000;
+    session.history_limit_bytes = Some(20_000);
     let name = "tour/gpt_varlen.vram";
     session.model.show(name, load_fixture(name)).expect("a readable recording");
     let mut steps = 0;

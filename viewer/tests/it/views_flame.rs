@@ -4,7 +4,7 @@ use crate::files::open;
 use serde_json::Value;
 use vramscope_trace::{Recording, Replay};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 
 /// Returns the rows of the view.
 fn rows(session: &mut Session, options: &str) -> Vec<Value> {
@@ -85,9 +85,9 @@ fn range_has_the_bytes_that_were_allocated_in_it() {
 /// Runs actions and returns the text of the left pane, which shows the flame graph.
 fn shown(session: &mut Session, actions: Vec<Action>) -> String {
     session.resend();
-    let mut report = Report::default();
+    let mut report = SessionReport::default();
     let frame = session.frame(&FrameRequest { actions, ..FrameRequest::default() }, &PageFacts::default(), &mut report);
-    assert_eq!(report, Report::default());
+    assert_eq!(report, SessionReport::default());
     let [Some(pane), _] = frame.panes else { panic!("the pane has content") };
     assert_eq!(pane.view, "flame");
     let texts = pane.content.iter().map(|node| match node {
@@ -109,7 +109,7 @@ fn click_zooms_into_a_call_and_out_again() {
     let mut session = open("mlp_train.pickle.zst");
     let screen = Screen { sizes: [(900, 160), (700, 300), (0, 0)], scale: 1.0, is_dark: true };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
-    let _ = session.frame(&request, &PageFacts::default(), &mut Report::default());
+    let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
     let all = shown(&mut session, vec![Action::Command("pane 0 flame".to_owned())]);
     assert!(all.contains("live at this moment") && !all.contains("show all"), "{all}");
     // The third row of boxes, below the root and the program's outermost frame.

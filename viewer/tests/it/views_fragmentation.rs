@@ -4,7 +4,7 @@ use crate::files::open;
 use serde_json::Value;
 use vramscope_trace::{DeviceState, Metrics, Replay};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::Node;
 
 /// Returns the metrics as scripts get them.
@@ -83,10 +83,10 @@ fn shown(session: &mut Session, mut actions: Vec<Action>) -> String {
     session.resend();
     let mut text = String::new();
     for _ in 0..1_000 {
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let request = FrameRequest { actions: std::mem::take(&mut actions), ..FrameRequest::default() };
         let frame = session.frame(&request, &PageFacts::default(), &mut report);
-        assert_eq!(report, Report::default());
+        assert_eq!(report, SessionReport::default());
         if let Some(pane) = &frame.panes[0] {
             let texts = pane.content.iter().map(|node| match node {
                 Node::Element(element) => element.text_content(),
@@ -132,7 +132,7 @@ fn pointers_on_the_chart_seek_and_zoom_like_on_the_timeline() {
     let mut session = open("streams.pickle.gz");
     let screen = Screen { sizes: [(900, 160), (500, 300), (0, 0)], scale: 1.0, is_dark: true };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
-    let _ = session.frame(&request, &PageFacts::default(), &mut Report::default());
+    let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
     let _ = shown(&mut session, vec![Action::Command("pane 0 fragmentation".to_owned())]);
     let pointer = |surface, kind, x| {
         Action::Pointer(Pointer { surface, kind, x, y: 100.0, shift: false, ctrl: false, alt: false, is_touch: false })
@@ -161,7 +161,7 @@ fn click_on_the_chart_goes_to_a_moment_of_its_column() {
     let mut session = open("mlp_train.pickle.zst");
     let screen = Screen { sizes: [(1280, 160), (490, 300), (0, 0)], scale: 1.0, is_dark: true };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
-    let _ = session.frame(&request, &PageFacts::default(), &mut Report::default());
+    let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
     for axis in ["events", "time"] {
         let commands = ["pane 0 fragmentation".to_owned(), format!("axis {axis}")];
         let _ = shown(&mut session, commands.map(Action::Command).to_vec());

@@ -8,7 +8,7 @@ use vramscope_viewer::link::Link;
 use vramscope_viewer::protocol::{
     Action, FrameRequest, PageUpdate, PaneContent, Pointer, PointerKind, Screen, Surface,
 };
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
 use crate::samples::{Sample, bytes};
@@ -36,8 +36,8 @@ impl Shown {
     }
 
     /// Draws a frame and keeps what has changed.
-    fn request(&mut self, request: FrameRequest) -> Report {
-        let mut report = Report::default();
+    fn request(&mut self, request: FrameRequest) -> SessionReport {
+        let mut report = SessionReport::default();
         let PageUpdate { panes, details, link, .. } = self.session.frame(&request, &PageFacts::default(), &mut report);
         for (known, content) in self.panes.iter_mut().zip(panes) {
             *known = content.unwrap_or_else(|| std::mem::take(known));
@@ -63,7 +63,7 @@ impl Shown {
         assert_eq!(messages, [""; 0], "{commands:?}");
     }
 
-    /// Does something with the pointer on the left picture.
+    /// Sends a pointer event on the left picture; `keys` names the held key, or is `touch`.
     fn point(&mut self, x: f64, y: f64, kind: PointerKind, keys: &str) {
         let (shift, ctrl, alt) = (keys == "shift", keys == "ctrl", keys == "alt");
         let pointer = Pointer { surface: Surface::Left, kind, x, y, shift, ctrl, alt, is_touch: keys == "touch" };
@@ -177,7 +177,7 @@ fn controls_change_colors_scale_and_order() {
 }
 
 #[test]
-fn legend_shows_what_the_colors_in_view_mean() {
+fn legend_explains_the_colors_in_view() {
     let mut shown = Shown::new(Sample::Training);
     let state = ["allocated", "rounding", "pending free", "free in segments", "free segment", "fragmentation 0–100%"];
     assert_eq!(shown.legend(), state);

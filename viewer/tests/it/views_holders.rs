@@ -8,7 +8,7 @@ use serde_json::Value;
 use vramscope_insight::group::GroupBy;
 use vramscope_viewer::bitmap::Color;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Element, Node, Tag};
 
 /// Runs commands, draws until nothing changes, and returns the contents of both panes.
@@ -19,9 +19,9 @@ fn run(session: &mut Session, commands: &[&str]) -> [PaneContent; 2] {
     let mut request = FrameRequest { actions, screen: Some(screen), ..FrameRequest::default() };
     let mut panes: [Option<PaneContent>; 2] = [None, None];
     for _ in 0..100 {
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let frame = session.frame(&request, &PageFacts::default(), &mut report);
-        assert_eq!(report, Report::default());
+        assert_eq!(report, SessionReport::default());
         request = FrameRequest::default();
         for (known, new) in panes.iter_mut().zip(frame.panes) {
             *known = new.or(known.take());
@@ -107,7 +107,7 @@ fn own_line_comes_first_in_the_name_of_a_site() {
 }
 
 #[test]
-fn filter_of_sites_keeps_what_matches_and_makes_the_rest_dim() {
+fn filter_of_sites_keeps_matching_rows_and_dims_other_blocks() {
     let mut session = open("tour/gpt_varlen.vram");
     let blocks = rows(&mut session, "blocks", "{}");
     let large: Vec<Value> = blocks.into_iter().filter(|block| block["bytes"].as_u64() > Some(50 << 20)).collect();
@@ -234,7 +234,7 @@ fn recordings_with_steps_are_compared_on_one_axis_of_steps() {
         let (kind, x, y) = (PointerKind::Move, 400.0, 150.0);
         let pointer = Pointer { surface, kind, x, y, shift: false, ctrl: false, alt: false, is_touch: false };
         let request = FrameRequest { actions: vec![Action::Pointer(pointer)], ..FrameRequest::default() };
-        let frame = session.frame(&request, &PageFacts::default(), &mut Report::default());
+        let frame = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
         let state: Value = serde_json::from_str(&frame.state).expect("an object");
         state["view"]["pointer_text"][0].as_str().unwrap_or_default().to_owned()
     };

@@ -5,7 +5,7 @@ use serde_json::Value;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, EventType, Recording, Replay};
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
 use crate::samples::{Sample, bytes, states};
@@ -20,8 +20,8 @@ fn open(sample: Sample) -> Session {
 
 /// Runs commands, and draws until nothing changes; returns the last content of the left pane and
 /// what was reported.
-fn run(session: &mut Session, commands: &[&str]) -> (Option<PaneContent>, Report) {
-    let mut report = Report::default();
+fn run(session: &mut Session, commands: &[&str]) -> (Option<PaneContent>, SessionReport) {
+    let mut report = SessionReport::default();
     let mut content = None;
     let mut actions: Vec<Action> = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
     for _ in 0..100 {
@@ -246,7 +246,7 @@ fn clicked_allocation_is_selected() {
 }
 
 #[test]
-fn columns_that_answer_come_first() {
+fn most_important_columns_come_first() {
     // A pane is narrower than these tables: what users look for must not be scrolled out of sight.
     let check = |session: &mut Session, view: &str, commands: &[&str], expected: &[&str]| {
         let content = show(session, view, commands);
@@ -302,7 +302,7 @@ fn address_history_scrolls_once_its_moment_is_read() {
     let frame = |session: &mut Session, commands: &[&str]| {
         let actions = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
         let request = FrameRequest { actions, ..FrameRequest::default() };
-        let [left, _] = session.frame(&request, &PageFacts::default(), &mut Report::default()).panes;
+        let [left, _] = session.frame(&request, &PageFacts::default(), &mut SessionReport::default()).panes;
         left.map(|content| {
             let current = elements(&content.content, Tag::Tr)
                 .into_iter()

@@ -16,7 +16,7 @@ use vramscope_trace::{
 };
 use vramscope_viewer::model::PeakKind;
 use vramscope_viewer::protocol::{Action, FrameRequest};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Node, Tag};
 use vramscope_viewer::views::computed::{DeviceHistory, StepAnalysis};
 
@@ -157,9 +157,9 @@ pub(crate) fn shown(session: &mut Session, view: &str, commands: &[&str]) -> Str
     let mut text = String::new();
     // The content is complete once a frame changes nothing more.
     for _ in 0..100 {
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let frame = session.frame(&request, &PageFacts::default(), &mut report);
-        assert_eq!(report, Report::default());
+        assert_eq!(report, SessionReport::default());
         request = FrameRequest::default();
         for content in frame.panes.into_iter().flatten().filter(|content| content.view == view) {
             text.clear();

@@ -8,7 +8,7 @@ use vramscope_viewer::jobs::Job;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::open::RecordingLoader;
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::plain_text;
 
 use crate::files::{load_fixture, open};
@@ -46,7 +46,7 @@ impl Page {
     fn run(&mut self, commands: &[&str]) -> PageUpdate {
         let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
         let screen = Some(Screen { sizes: [(900, 160), (900, 500), (900, 500)], scale: 1.0, is_dark: false });
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let request = FrameRequest { actions, screen, ..FrameRequest::default() };
         let first = self.session.frame(&request, &PageFacts::default(), &mut report);
         assert_eq!(report.messages, Vec::<String>::new());
@@ -128,7 +128,7 @@ fn all_settings_are_ranked_and_each_is_shown_by_a_click() {
 }
 
 #[test]
-fn invalid_settings_are_explained_and_settings_leave_when_cleared() {
+fn invalid_settings_are_explained_and_empty_values_remove_settings() {
     let mut page = Page::open("ring.pickle.zst");
     let content = |frame: PageUpdate| {
         let pane = frame.panes.into_iter().flatten().find(|pane| pane.view == "whatif").expect("the view");
@@ -174,12 +174,12 @@ fn findings_are_one_click_from_their_view_and_moment() {
     let text = vramscope_viewer::ui::Element { children: details, ..text }.text_content();
     assert!(text.starts_with("Findings (") && text.contains("critical: oom."), "{text}");
     // The list is no part of the details that are copied.
-    let mut report = Report::default();
+    let mut report = SessionReport::default();
     copy_details(&mut page.session, &mut report);
     assert!(!report.clipboard.expect("a text").contains("Findings"));
 }
 
 /// Copies the details as text.
-fn copy_details(session: &mut Session, report: &mut Report) {
+fn copy_details(session: &mut Session, report: &mut SessionReport) {
     session.act(&[Action::Command("copy-details".to_owned())], 0.0, report);
 }

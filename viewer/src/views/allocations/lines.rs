@@ -6,23 +6,24 @@ use vramscope_trace::{Allocation, ByteSize, Count, DurationNs};
 use crate::allocations::{AllocationsLayout, AllocationsScene, Target};
 use crate::timeline::moment_text;
 use crate::units;
-use crate::views::caches::Caches;
+use crate::views::caches::SharedCaches;
 use crate::views::context::{Context, Groupings, ViewOptions};
 
-use super::{grouping_of, layer_name, layers, site_name};
+use super::{AllocationsCache, grouping_of, layer_name, layers, site_name};
 
-/// Returns an event number with its time.
+/// Formats an event number with its time: `event 1,234 (1.23 ms)`.
 fn at(context: &Context<'_>, event: u64) -> String {
     let time = moment_text(context.recording, context.history.time_ns(event));
     format!("event {} ({time})", Count(event))
 }
 
-/// Returns lines of text about a pixel of the picture; none where nothing is drawn.
+/// Returns the lines of text about a pixel of the picture of all allocations; empty where nothing
+/// is drawn.
 #[must_use]
 pub fn lines(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    (caches, cache): (&mut SharedCaches, &AllocationsCache),
     scene: &AllocationsScene,
     point: (i32, i32),
 ) -> Vec<String> {
@@ -44,11 +45,11 @@ pub fn lines(
                 at(context, moment),
             ]
         }
-        Target::Free | Target::NotReserved => free_lines(context, options, caches, scene, point),
+        Target::Free | Target::NotReserved => free_lines(context, options, (caches, cache), scene, point),
     }
 }
 
-/// Returns lines of text about an allocation, as it is at a moment.
+/// Returns the lines of text about an allocation and its age at a moment.
 fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allocation, moment: u64) -> Vec<String> {
     let time_ns = |event| context.history.time_ns(event);
     let age = DurationNs(time_ns(moment).saturating_sub(time_ns(one.first_moment)));
@@ -79,16 +80,15 @@ fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allo
     lines
 }
 
-/// Returns lines of text about free or not reserved memory at a pixel of an address map.
+/// Returns the lines of text about free or unreserved memory at a pixel of the picture by address.
 fn free_lines(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    (caches, cache): (&mut SharedCaches, &AllocationsCache),
     scene: &AllocationsScene,
     point: (i32, i32),
 ) -> Vec<String> {
-    let Caches { allocations: cache, compositions, .. } = caches;
-    let composition = compositions.get(context.device, grouping_of(options));
+    let composition = caches.compositions.get(context.device, grouping_of(options));
     let source = composition.and_then(|one| one.source(context.history, context.device));
     let (AllocationsLayout::ByAddress(map), Some((column, row)), Some((_, rows))) =
         (scene.layout(), scene.position(point), source)

@@ -13,12 +13,12 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, ByteSize, FormatError};
 
 use crate::group_style::GroupStyle;
-use crate::theme::{Texture, Theme};
+use crate::theme::Theme;
 use crate::ui::{Attribute, Element, Tag, swatch};
 
 use super::ViewKind;
-use super::caches::Caches;
-use super::context::{Context, Groupings, ViewContent, ViewOptions};
+use super::caches::SharedCaches;
+use super::context::{Context, Groupings, ViewContent, ViewOptions, is_nearly_read};
 use super::controls::{choice, group_choice};
 use super::groups::{group_called, group_styles};
 use super::list;
@@ -27,11 +27,12 @@ pub use cache::AllocationsCache;
 pub use lines::lines;
 pub use picture::{command, outline, paint, picture_key, scene, scroll_by, selected_row, zoom_at};
 
-/// Name of the view in commands.
+/// Name of the view "Allocations over time" in commands and links.
 const VIEW: &str = ViewKind::Allocations.name();
-/// The layouts by the name of their mode, the default first.
+/// The layouts of the view "Allocations over time": the mode's name and its text, the default
+/// first.
 const LAYOUTS: [(&str, &str); 2] = [("stacked", "stacked"), ("address", "by address")];
-/// The groupings that the view offers.
+/// The groupings that the view "Allocations over time" offers.
 const GROUPINGS: [GroupBy; 9] = [
     GroupBy::Site,
     GroupBy::Line,
@@ -43,16 +44,13 @@ const GROUPINGS: [GroupBy; 9] = [
     GroupBy::Pool,
     GroupBy::Size,
 ];
-/// Maximum number of groups in the legend.
+/// Maximum number of groups in the legend of the picture of all allocations.
 const LEGEND_GROUPS: usize = 10;
-/// Share of the recording's events that must have been read: that of a live recording may never be
-/// complete.
-const LEAST_READ: f64 = 0.9;
-
-/// Text before anything has been read.
+/// Text in place of the picture of all allocations before anything has been read.
 const READING: &str = "Reading the recording…";
 
-/// Returns the grouping of the view's allocations.
+/// Returns the grouping that the options of the view "Allocations over time" set: by site unless
+/// the user chose another.
 fn grouping_of(options: &ViewOptions) -> GroupBy {
     options.by.unwrap_or(GroupBy::Site)
 }
@@ -63,37 +61,31 @@ pub fn is_by_address(options: &ViewOptions) -> bool {
     options.mode.as_deref() == Some(LAYOUTS[1].0)
 }
 
-/// Returns the mode of the other layout.
+/// Returns the name of the layout (mode) that is not shown.
 #[must_use]
 pub fn other_layout(options: &ViewOptions) -> &'static str {
     LAYOUTS[usize::from(!is_by_address(options))].0
 }
 
-/// Returns true if all or nearly all of the recording has been read.
-fn is_read(context: &Context<'_>) -> bool {
-    let first = context.recording.first_event();
-    let read = context.history.until().saturating_sub(first);
-    let known = context.recording.end_event().saturating_sub(first);
-    read > 0 && read as f64 >= known as f64 * LEAST_READ && !context.history.is_stale(context.recording)
-}
-
-/// Advances the index behind the picture by about `max_changes` changes of allocations. Returns
-/// true if there are more changes that can be read at once.
+/// Advances the index behind the picture of all allocations by about `max_changes` changes of
+/// allocations. Returns true if there are more changes that can be read at once.
 ///
 /// # Errors
 /// If an event cannot be read.
 pub fn advance(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    (caches, cache): (&mut SharedCaches, &mut AllocationsCache),
     max_changes: usize,
 ) -> Result<bool, FormatError> {
-    let Some(lifetimes) = context.lifetimes().filter(|_| is_read(context)) else { return Ok(false) };
+    let Some(lifetimes) = context.lifetimes().filter(|_| is_nearly_read(context.history, context.recording)) else {
+        return Ok(false);
+    };
     let key = (context.device, grouping_of(options));
     let mut is_done = caches.compositions.step(context.recording, context.history, key, max_changes);
-    is_done &= caches.allocations.step_index(context, lifetimes, max_changes);
+    is_done &= cache.step_index(context, lifetimes, max_changes);
     if is_by_address(options) {
-        let (has_segments, missing) = caches.allocations.step_segments(context, max_changes as u64)?;
+        let (has_segments, missing) = cache.step_segments(context, max_changes as u64)?;
         is_done &= has_segments;
         if !missing.is_empty() {
             caches.missing = missing;
@@ -102,17 +94,17 @@ pub fn advance(
     Ok(!is_done)
 }
 
-/// A layer of the picture: the name of its group, and its color.
+/// A layer of the stacked picture of all allocations: the name, color and texture of its group.
 #[derive(Clone, Debug)]
 struct Layer {
     name: Arc<str>,
     style: GroupStyle,
 }
 
-/// Returns the layers of the picture apart from that of all other groups; none until the
-/// composition has been built.
-fn layers(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Vec<Layer> {
-    let Caches { compositions, block_groups, .. } = caches;
+/// Returns the layers of the stacked picture, without the layer of all other groups; empty until
+/// the composition has been built.
+fn layers(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches) -> Vec<Layer> {
+    let SharedCaches { compositions, block_groups, .. } = caches;
     let Some(composition) = compositions.get(context.device, by) else { return Vec::new() };
     let groups = composition.groups().to_vec();
     let grouping = composition.grouping();
@@ -121,9 +113,9 @@ fn layers(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Vec<Layer>
     groups.into_iter().zip(styles).map(|(group, style)| Layer { name: name(group), style }).collect()
 }
 
-/// Returns the layer of the selected group: its own, or that of all other groups. `None` if no
-/// group of this grouping is selected.
-fn selected_layer(context: &Context<'_>, by: GroupBy, caches: &mut Caches, layers: &[Layer]) -> Option<u8> {
+/// Returns the index of the layer that shows the selected group: its own layer, or the layer of all
+/// other groups. `None` if no group of this grouping is selected.
+fn selected_layer(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches, layers: &[Layer]) -> Option<u8> {
     let (_, group) = context.selected_group.filter(|(of, _)| *of == by)?;
     // The composition has its own numbers of groups.
     let name = caches.groupings.get(by, context.recording).cached_name(context.definitions(), group);
@@ -131,63 +123,70 @@ fn selected_layer(context: &Context<'_>, by: GroupBy, caches: &mut Caches, layer
     Some(layer.map_or(OTHER_LAYER, |(layer, _)| layer))
 }
 
-/// Returns the live bytes of every layer at the moment; `None` until the composition has been
-/// built.
-fn composition_now(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Option<CompositionColumn> {
+/// Returns the live bytes of every layer at the moment on the screen; `None` until the composition
+/// has been built.
+fn composition_now(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches) -> Option<CompositionColumn> {
     let composition = caches.compositions.get(context.device, by)?;
     let (columns, _) = composition.columns(context.history, context.device, &[context.moment; 2])?;
     columns.first().copied()
 }
 
-/// Returns the command that selects the group with a name; `None` if no block of it is live.
-fn group_command(context: &Context<'_>, by: GroupBy, caches: &mut Caches, name: &str) -> Option<String> {
+/// Returns the command that selects the group called `name`; `None` if there is no such group among
+/// the live blocks.
+fn group_command(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches, name: &str) -> Option<String> {
     let (definitions, grouping) = (context.definitions(), caches.groupings.get(by, context.recording));
     let known = (0..grouping.len() as u32).find(|&group| *grouping.cached_name(definitions, group) == *name);
     let group = known.or_else(|| group_called(name, grouping, definitions, context.state))?;
     Some(format!("group {} {group}", by.name()))
 }
 
-/// Returns the text in place of the picture until it can be computed; `None` once it can be.
-pub fn waiting_text(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<String> {
+/// Returns the text that is shown in place of the picture of all allocations until that can be
+/// computed; then `None`.
+pub fn waiting_text(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut SharedCaches,
+    cache: &AllocationsCache,
+) -> Option<String> {
     let Some(lifetimes) = context.lifetimes() else {
         let text = if context.is_history_complete { "Nothing was allocated on this device." } else { READING };
         return Some(text.to_owned());
     };
-    if !is_read(context) {
+    if !is_nearly_read(context.history, context.recording) {
         let first = context.recording.first_event();
         let read = context.history.until().saturating_sub(first);
         let known = context.recording.end_event().saturating_sub(first);
         return Some(format!("Reading the recording: {}", tenths(read, known)));
     }
-    if picture_key(context, options, caches).is_some() {
+    if picture_key(context, options, caches, cache).is_some() {
         return None;
     }
-    let (done, total) = caches.allocations.progress(lifetimes);
+    let (done, total) = cache.progress(lifetimes);
     if done < total {
         return Some(format!("Arranging the allocations: {}", tenths(done, total)));
     }
-    let (done, total) = caches.allocations.segment_progress(context);
+    let (done, total) = cache.segment_progress(context);
     if is_by_address(options) && done < total {
         return Some(format!("Reading the segments: {}", tenths(done, total)));
     }
     Some("Grouping the allocations…".to_owned())
 }
 
-/// Returns a share in steps of 10%, so that the text changes a few times only.
+/// Formats a share in steps of 10%, so that the text changes only ten times.
 fn tenths(done: u64, total: u64) -> String {
     format!("{}%", u128::from(done) * 10 / u128::from(total.max(1)) * 10)
 }
 
-/// Returns the content of the view.
+/// Returns the content of the view "Allocations over time" beside its picture: controls, legend,
+/// and the table of live allocations.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
     let by = grouping_of(options);
     let layout = LAYOUTS[usize::from(is_by_address(options))].0;
-    let controls = vec![
-        choice("layout", &format!("mode {VIEW}"), layout, LAYOUTS).into(),
-        group_choice(VIEW, by, &GROUPINGS).into(),
-    ];
-    let mut content = ViewContent { controls, ..ViewContent::default() };
+    let mut content = ViewContent::with_controls([
+        choice("layout", &format!("mode {VIEW}"), layout, LAYOUTS),
+        group_choice(VIEW, by, &GROUPINGS),
+    ]);
     content.legend.push(legend(context, by, caches).into());
     if context.history.until() < context.moment || context.lifetimes().is_none() {
         return content;
@@ -197,9 +196,9 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_table(table)
 }
 
-/// Returns the largest groups at the moment with their bytes, which add up to the live bytes. The
-/// list keeps this height while it has no groups yet.
-fn legend(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Element {
+/// Returns the legend: the largest groups at the moment on the screen with their bytes, which add
+/// up to the live bytes. The list has its full height even before its groups are known.
+fn legend(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches) -> Element {
     let list = Element::new(Tag::Ul).with_class("entries groups");
     let Some(now) = composition_now(context, by, caches) else { return list };
     let layers = layers(context, by, caches);
@@ -227,30 +226,25 @@ fn legend(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Element {
     list.with_children(items)
 }
 
-/// Returns an entry of the legend: color, name and live bytes.
+/// Creates an entry of a legend: color sample, name and live bytes.
 fn legend_item(sample: Element, name: Element, bytes: u64) -> Element {
     let bytes = Element::text(Tag::Span, ByteSize(bytes).to_string()).with_class("bytes");
     Element::new(Tag::Li).with_child(sample).with_child(name).with_child(bytes)
 }
 
-/// Returns a sample of a layer's color and texture.
+/// Creates a sample of a layer's color and texture.
 fn sample(style: GroupStyle, theme: &Theme) -> Element {
-    let (color, texture) = (style.color(theme), style.texture(theme));
-    if texture == Texture::None {
-        return swatch(color);
-    }
-    let class = format!("texture texture-{}", texture.name());
-    swatch(color).with_child(Element::new(Tag::I).with_class(class).with_color(theme.texture_ink(color)))
+    swatch(style.color(theme)).with_texture(theme, style.texture(theme))
 }
 
-/// Returns the name of the site of an allocation, as in lists.
+/// Returns the name of an allocation's site as lists show it.
 fn site_name(context: &Context<'_>, groupings: &mut Groupings, one: &Allocation) -> Arc<str> {
     let grouping = list::site_grouping(groupings, context);
     let group = grouping.group_of_allocation(one);
     grouping.cached_name(context.definitions(), group)
 }
 
-/// Returns the name of a layer, for texts: "all others" for the last one.
+/// Returns the name of a layer; `all others` for the last one.
 fn layer_name(layers: &[Layer], layer: u8) -> &str {
     layers.get(usize::from(layer)).map_or("all others", |layer| &layer.name)
 }

@@ -11,20 +11,24 @@ use vramscope_trace::Allocation;
 
 use crate::allocations::{AllocationsContent, AllocationsLayout, AllocationsScene, Geometry, Outline, Target};
 use crate::group_style::GroupStyle;
-use crate::text::Typesetter;
-use crate::views::caches::Caches;
+use crate::views::caches::SharedCaches;
 use crate::views::context::{Context, Groupings, ViewOptions};
 use crate::views::list::select_command;
 use crate::views::searches::ShownFilter;
 
-use super::{group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name};
+use super::{
+    AllocationsCache, group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name,
+};
 
-/// Rows of an address map that are painted in one frame, of about 100 ns each.
+/// Maximum number of allocations of the picture by address that are painted in one frame, at about
+/// 100 ns each.
 const MAP_ROWS: usize = 30_000;
-/// Minimum part of the vertical axis that is shown, in bytes.
+/// Minimum length in bytes of the part of the vertical axis that the picture of all allocations
+/// shows; zooming in stops there.
 const LEAST_BYTES: u64 = 4096;
 
-/// The inputs of the picture apart from its columns and its size.
+/// The inputs of the picture of all allocations, apart from its columns and size; the picture is
+/// computed again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PictureKey {
     /// The user's choices, and the recording.
@@ -33,11 +37,16 @@ pub struct PictureKey {
     pub until: Vec<u64>,
 }
 
-/// Returns the inputs of the picture; `None` until it can be computed.
+/// Returns the inputs of the picture of all allocations; `None` until the picture can be computed.
 #[must_use]
-pub fn picture_key(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<PictureKey> {
+pub fn picture_key(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut SharedCaches,
+    cache: &AllocationsCache,
+) -> Option<PictureKey> {
     let (by, is_by_address) = (grouping_of(options), is_by_address(options));
-    if !caches.allocations.is_ready(context, is_by_address) {
+    if !cache.is_ready(context, is_by_address) {
         return None;
     }
     let composition = caches.compositions.get(context.device, by)?;
@@ -45,32 +54,31 @@ pub fn picture_key(context: &Context<'_>, options: &ViewOptions, caches: &mut Ca
     let until = composition.until();
     let layers = layers(context, by, caches);
     let selected = selected_layer(context, by, caches, &layers);
-    let zoom = caches.allocations.zoom(is_by_address).unwrap_or_default();
+    let zoom = cache.zoom(is_by_address).unwrap_or_default();
     let by = GroupBy::ALL.iter().position(|other| *other == by).unwrap_or(0) as u64;
     let selected = selected.map_or(u64::MAX, u64::from);
     let (device, generation) = (u64::from(context.device.0), context.history.generation());
     let filter = outlined_filter(context, caches).map_or(0, |filter| filter.key);
     let chosen = vec![device, generation, by, u64::from(is_by_address), selected, zoom.start, zoom.end, filter];
-    Some(PictureKey { chosen, until: [until].into_iter().chain(caches.allocations.until()).collect() })
+    Some(PictureKey { chosen, until: [until].into_iter().chain(cache.until()).collect() })
 }
 
-/// Computes the picture of the columns between `edges`; `None` until it can be. An address map is
-/// painted by calls of [`paint`].
+/// Computes the picture of all allocations with a column between each two moments of `edges`;
+/// `None` until it can be computed. A picture by address is then painted by calls of [`paint`].
 #[must_use]
 pub fn scene(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    (caches, cache): (&mut SharedCaches, &AllocationsCache),
     (edges, geometry): (&[u64], Geometry),
-    typesetter: &Typesetter,
 ) -> Option<AllocationsScene> {
     let (by, is_by_address) = (grouping_of(options), is_by_address(options));
-    if edges.len() < 2 || !caches.allocations.is_ready(context, is_by_address) {
+    if edges.len() < 2 || !cache.is_ready(context, is_by_address) {
         return None;
     }
     let layers = layers(context, by, caches);
     let emphasized = selected_layer(context, by, caches, &layers);
-    let Caches { allocations: cache, compositions, groupings, .. } = caches;
+    let SharedCaches { compositions, groupings, .. } = caches;
     let (series, rows) = compositions.get(context.device, by)?.source(context.history, context.device)?;
     let columns = series.columns(&rows, edges);
     let zoom = cache.zoom(is_by_address);
@@ -97,56 +105,56 @@ pub fn scene(
         layer_name: &mut |layer| layer_name(&layers, layer).to_owned(),
         emphasized,
     };
-    let mut scene = AllocationsScene::new(content, geometry, typesetter);
+    let mut scene = AllocationsScene::new(content, geometry, context.typesetter);
     outline_matches(context, caches, &mut scene);
     Some(scene)
 }
 
-/// Returns the filter of a list whose matches are outlined: none while a group is selected.
-fn outlined_filter<'a>(context: &Context<'_>, caches: &'a Caches) -> Option<&'a ShownFilter> {
+/// Returns the filter, typed in a list, whose matches the picture outlines; `None` while a group is
+/// selected.
+fn outlined_filter<'a>(context: &Context<'_>, caches: &'a SharedCaches) -> Option<&'a ShownFilter> {
     caches.searches.shown_filter.as_ref().filter(|_| context.selected_group.is_none())
 }
 
 /// Outlines the allocations that the filter of a list matches.
-fn outline_matches(context: &Context<'_>, caches: &Caches, scene: &mut AllocationsScene) {
+fn outline_matches(context: &Context<'_>, caches: &SharedCaches, scene: &mut AllocationsScene) {
     let (Some(filter), Some(lifetimes)) = (outlined_filter(context, caches), context.lifetimes()) else { return };
     let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
     let matches = |one: &Allocation| filter.matcher.matches_allocation(context.device, one, &now);
     scene.outline_matches(&mut |row| lifetimes.row(row).as_ref().is_some_and(matches));
 }
 
-/// Paints a bounded part of the picture's address map, and names the painted allocations. Returns
-/// true if there is more to paint.
+/// Paints the next allocations of a picture by address into `scene`, with their names. Returns true
+/// if more are left to paint.
 #[must_use]
 pub fn paint(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    (caches, cache): (&mut SharedCaches, &AllocationsCache),
     scene: &mut AllocationsScene,
-    typesetter: &Typesetter,
 ) -> bool {
-    let Caches { allocations: cache, compositions, groupings, .. } = caches;
+    let SharedCaches { compositions, groupings, .. } = caches;
     let composition = compositions.get(context.device, grouping_of(options));
     let source = composition.and_then(|one| one.source(context.history, context.device));
     let (Some(map), Some((series, rows))) = (scene.map_mut(), source) else { return false };
     let is_complete = map.step((&cache.index, &rows), series, MAP_ROWS);
-    scene.update_names(typesetter, &mut |row| site_of(context, groupings, row));
+    scene.update_names(context.typesetter, &mut |row| site_of(context, groupings, row));
     outline_matches(context, caches, scene);
     !is_complete
 }
 
-/// Returns the name of the site of an allocation, by row number.
+/// Returns the name of the site of allocation `row` of the device; empty if it is not known.
 fn site_of(context: &Context<'_>, groupings: &mut Groupings, row: u32) -> String {
     let allocation = context.lifetimes().and_then(|lifetimes| lifetimes.row(row));
     allocation.map(|one| site_name(context, groupings, &one).to_string()).unwrap_or_default()
 }
 
-/// Returns the outline of an allocation in the picture.
+/// Returns the outline of allocation `row` of the device in the picture of all allocations.
 #[must_use]
 pub fn outline(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    caches: &mut SharedCaches,
     scene: &AllocationsScene,
     row: u32,
 ) -> Outline {
@@ -155,7 +163,8 @@ pub fn outline(
     source.map(|(_, rows)| scene.outline(&rows, row)).unwrap_or_default()
 }
 
-/// Returns the row number of the selected allocation; `None` without one.
+/// Returns the number of the selected allocation among the device's allocations; `None` if none is
+/// selected.
 #[must_use]
 pub fn selected_row(context: &Context<'_>) -> Option<u32> {
     let (address, since) = context.selection?;
@@ -163,11 +172,15 @@ pub fn selected_row(context: &Context<'_>) -> Option<u32> {
     (one.address == address).then_some(row)
 }
 
-/// Returns the command that a click on something in the picture runs: one that selects the
-/// allocation, or the group of small ones. `None` where a click goes to the moment, as on the
-/// timeline.
+/// Returns the command that a click on `target` runs: one that selects an allocation or a group of
+/// small ones. `None` where a click goes to the moment, as on the timeline.
 #[must_use]
-pub fn command(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches, target: Target) -> Option<String> {
+pub fn command(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut SharedCaches,
+    target: Target,
+) -> Option<String> {
     match target {
         Target::Allocation { row } => {
             let allocation = context.lifetimes()?.row(row)?;
@@ -184,7 +197,7 @@ pub fn command(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     }
 }
 
-/// Returns the bytes of the vertical axis that are shown, and of all of it.
+/// Returns the shown part of the picture's vertical axis and the whole axis, in bytes.
 fn vertical(scene: &AllocationsScene) -> (Range<u64>, Range<u64>) {
     match scene.layout() {
         AllocationsLayout::Stacked(layout) => {
@@ -197,8 +210,8 @@ fn vertical(scene: &AllocationsScene) -> (Range<u64>, Range<u64>) {
     }
 }
 
-/// Returns the part of the vertical axis to show so that it is `factor` times as long, and the byte
-/// at pixel row `y` stays there; `None` for all of it.
+/// Returns the part of the vertical axis, in bytes, that is `factor` times as long as the shown
+/// one, with the byte at pixel row `y` unmoved; `None` for the whole axis.
 #[must_use]
 pub fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<Range<u64>> {
     let (shown, all) = vertical(scene);
@@ -213,7 +226,8 @@ pub fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<Range<u6
     Some(start as u64..(start + new) as u64)
 }
 
-/// Returns the part of the vertical axis to show after moving up by `pixels`; `None` for all of it.
+/// Returns the part of the vertical axis, in bytes, after scrolling up by `pixels`; `None` for the
+/// whole axis.
 #[must_use]
 pub fn scroll_by(scene: &AllocationsScene, pixels: f64) -> Option<Range<u64>> {
     let (shown, all) = vertical(scene);

@@ -15,54 +15,63 @@ use crate::comparison::{AxisUnit, NAMES, side_color};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
-use super::caches::Caches;
-use super::context::{Context, ViewContent, ViewOptions};
+use super::caches::SharedCaches;
+use super::context::{Context, Groupings, ViewContent, ViewOptions};
 use super::controls::{choice, event_link, group_choice, group_title};
 use super::kind::ViewKind;
-use super::table::{Cell, Column, Row, Sorting, Table};
+use super::table::{Cell, Column, Table};
+use super::table_builder::TableBuilder;
 
 pub use moments::Moments;
 use sides::recording_of;
 pub use sides::{CompareCache, Side, Unavailable};
 
-/// Name of the view, for commands.
+/// Name of the view "Compare" in commands and links.
 const VIEW: &str = ViewKind::Compare.name();
-/// Maximum number of rows of the table of groups on the page; scripts get all.
+/// Maximum number of groups in the table of differences on the page; scripts get all groups.
 const SHOWN_ROWS: usize = 200;
 
-/// Returns which moments the user chose to compare.
+/// Returns the moments that the options of the view "Compare" choose.
 #[must_use]
 pub fn moments(options: &ViewOptions) -> Moments {
     Moments::from_name(options.mode.as_deref().unwrap_or_default())
 }
 
-/// Returns the content of the view.
+/// Returns the content of the view "Compare" beside its picture: controls, summary, figures and
+/// groups.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut SharedCaches,
+    cache: &mut CompareCache,
+) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
     let moments = moments(options);
     let wanted = axis_unit(options);
-    let mut content = match caches.compare.update(context, moments, wanted) {
+    let mut content = match cache.update(context, moments, wanted) {
         Ok(sides) => {
             let sides = sides.clone();
-            compared(context, options, caches, by, &sides)
+            compared(context, options, (&mut caches.groupings, cache), by, &sides)
         }
         Err(Unavailable::Nothing) => return explain(&Unavailable::Nothing),
         Err(unavailable) => explain(&unavailable),
     };
-    caches.is_unfinished |= caches.compare.is_unfinished;
+    caches.is_unfinished |= cache.is_unfinished;
     content.controls = controls(context, by, moments, wanted);
     content
 }
 
-/// Returns the unit that the user chose for the chart's axis.
+/// Returns the unit that the options of the view "Compare" choose for the chart's axis: steps by
+/// default.
 #[must_use]
 pub fn axis_unit(options: &ViewOptions) -> AxisUnit {
     let chosen = options.number.and_then(|number| AxisUnit::ALL.get(usize::try_from(number).ok()?));
     chosen.copied().unwrap_or(AxisUnit::Steps)
 }
 
-/// Returns the view's controls: what to compare with, which moments, the grouping and the axis.
+/// Returns the controls of the view "Compare": the subject to compare with, the moments, the
+/// grouping and the axis.
 fn controls(context: &Context<'_>, by: GroupBy, moments: Moments, unit: AxisUnit) -> Vec<Node> {
     let Context { recording, device, has_range, comparison, .. } = *context;
     let mut controls: Vec<Node> = Vec::new();
@@ -99,7 +108,7 @@ fn controls(context: &Context<'_>, by: GroupBy, moments: Moments, unit: AxisUnit
     controls
 }
 
-/// Returns the title of something to compare with, for the menu.
+/// Returns the title of a recording, device or moment to compare with, for the menu.
 fn subject_title(context: &Context<'_>, subject: CompareWith) -> String {
     match subject {
         CompareWith::Recording(device) => match context.comparison.second() {
@@ -118,7 +127,7 @@ fn subject_title(context: &Context<'_>, subject: CompareWith) -> String {
     }
 }
 
-/// Returns the content of the view if nothing is compared.
+/// Returns the content of the view "Compare" while there is no comparison: it says why.
 fn explain(unavailable: &Unavailable) -> ViewContent {
     let content = match unavailable {
         Unavailable::Reading => ViewContent::message("Reading the recording…"),
@@ -142,23 +151,22 @@ fn explain(unavailable: &Unavailable) -> ViewContent {
     ViewContent { hides_picture: true, ..content }
 }
 
-/// Returns the comparison of two sides: summary, figures and groups.
+/// Returns the content of a comparison of two sides: summary, figures and groups by `by`.
 fn compared(
     context: &Context<'_>,
     options: &ViewOptions,
-    caches: &mut Caches,
+    (groupings, cache): (&mut Groupings, &mut CompareCache),
     by: GroupBy,
     sides: &[Side; 2],
 ) -> ViewContent {
-    let Caches { compare, groupings, .. } = caches;
-    let [rows_a, rows_b] = [0, 1].map(|index| compare.live_groups(context, index, by, groupings));
-    let names = compare.matching_names(context, by, groupings);
+    let [rows_a, rows_b] = [0, 1].map(|index| cache.live_groups(context, index, by, groupings));
+    let names = cache.matching_names(context, by, groupings);
     let rows = differences(&rows_a, &rows_b, &names);
     let settings = |side| recording_of(context, side).map(|recording| recorded_settings(recording.info()));
     let figures = [0, 1].map(|index| {
-        MomentFigures::of(compare.device(index, context.state), &settings(&sides[index]).unwrap_or_default())
+        MomentFigures::of(cache.device(index, context.state), &settings(&sides[index]).unwrap_or_default())
     });
-    let mut content = ViewContent { legend: vec![legend(context, compare, sides).into()], ..ViewContent::default() };
+    let mut content = ViewContent { legend: vec![legend(context, cache, sides).into()], ..ViewContent::default() };
     for sentence in summary::sentences(context, sides, &figures, &rows) {
         content.content.push(Element::text(Tag::P, sentence).with_class("summary").into());
     }
@@ -183,7 +191,7 @@ fn compared(
     content
 }
 
-/// Returns the names of the sides, with their moments, as the meaning of their colors.
+/// Returns the legend: the color, name and moment of each side.
 fn legend(context: &Context<'_>, cache: &CompareCache, sides: &[Side; 2]) -> Element {
     let mut list = Element::new(Tag::Ul).with_class("compare-sides");
     for (index, side) in sides.iter().enumerate() {
@@ -207,7 +215,8 @@ fn legend(context: &Context<'_>, cache: &CompareCache, sides: &[Side; 2]) -> Ele
     list
 }
 
-/// Returns how many groups are new, gone, grown and shrunk, with the sums of their changes.
+/// Returns a sentence on how many groups are new, gone, grown and shrunk, with the sums of their
+/// changes.
 fn kinds_text(rows: &[DifferenceRow]) -> String {
     use DifferenceKind::{Gone, Grown, New, Same, Shrunk};
     let of = |kind| rows.iter().filter(move |row| row.kind == kind);
@@ -226,7 +235,8 @@ fn kinds_text(rows: &[DifferenceRow]) -> String {
     parts.join(", ")
 }
 
-/// Returns the table of groups, sorted as the user chose.
+/// Returns the table of groups with their bytes on both sides and the difference, sorted as the
+/// user chose.
 fn groups_table(
     context: &Context<'_>,
     options: &ViewOptions,
@@ -234,17 +244,6 @@ fn groups_table(
     sides: &[Side; 2],
     rows: &[DifferenceRow],
 ) -> Table {
-    let columns = vec![
-        Column::text("name", group_title(by)).sortable(),
-        Column::number("a_bytes", "A").sortable(),
-        Column::number("b_bytes", "B").sortable(),
-        Column::bar("change_bytes", "change").sortable(),
-        Column::number("a_blocks", "blocks A"),
-        Column::number("b_blocks", "blocks B"),
-        Column::text("kind", "kind"),
-    ];
-    let mut table = Table::new(VIEW, "Live bytes by group at A and at B", columns);
-    let largest = rows.iter().map(|row| row.change_bytes.unsigned_abs()).max().unwrap_or(0).max(1);
     let mut rows: Vec<&DifferenceRow> = rows.iter().collect();
     if let Some((column, is_descending)) = &options.sort {
         match column.as_str() {
@@ -256,36 +255,29 @@ fn groups_table(
         if !is_descending {
             rows.reverse();
         }
-        let column = table.columns.iter().map(|column| column.name).find(|name| name == column);
-        table.sorting = column.map(|column| Sorting { column, is_descending: *is_descending });
     }
-    table.rows.extend(rows.into_iter().map(|row| {
-        let name = match &row.name_at_b {
-            Some(at_b) => format!("{} (B: {at_b})", row.name),
-            None => row.name.to_string(),
-        };
-        let cells = vec![
-            Cell::from(name),
-            Cell::Bytes(row.a_bytes),
-            Cell::Bytes(row.b_bytes),
-            Cell::BytesChange(row.change_bytes),
-            Cell::Count(row.a_blocks),
-            Cell::Count(row.b_blocks),
-            row.kind.name().into(),
-        ];
-        // Groups of the second recording cannot be shown by the other views.
-        let groups = [(&sides[1], row.b_group), (&sides[0], row.a_group)];
-        let group = groups.into_iter().find_map(|(side, group)| group.filter(|_| !side.is_second));
-        Row {
-            command: group.map(|group| format!("group {} {group}", by.name())),
-            color: Some(side_color(context.theme, usize::from(row.change_bytes > 0))),
-            hidden: vec![
-                // The name without the one at B, for scripts.
-                ("name", Cell::from(&*row.name)),
-                ("b_name", row.name_at_b.as_deref().map_or(Cell::Empty, Cell::from)),
-            ],
-            ..Row::new(cells).with_share(row.change_bytes.unsigned_abs() as f64 / largest as f64)
-        }
-    }));
+    let mut table = TableBuilder::new(VIEW, "Live bytes by group at A and at B", &rows)
+        .column(Column::text("name", group_title(by)).sortable(), |row| match &row.name_at_b {
+            Some(at_b) => format!("{} (B: {at_b})", row.name).into(),
+            None => Cell::from(&*row.name),
+        })
+        .column(Column::number("a_bytes", "A").sortable(), |row| Cell::Bytes(row.a_bytes))
+        .column(Column::number("b_bytes", "B").sortable(), |row| Cell::Bytes(row.b_bytes))
+        .bar_column(Column::bar("change_bytes", "change").sortable(), |row| Cell::BytesChange(row.change_bytes))
+        .count("a_blocks", "blocks A", |row| row.a_blocks)
+        .count("b_blocks", "blocks B", |row| row.b_blocks)
+        .text("kind", "kind", |row| row.kind.name())
+        // The name without the one at B, for scripts.
+        .hidden("name", |row| Cell::from(&*row.name))
+        .hidden("b_name", |row| row.name_at_b.as_deref().map_or(Cell::Empty, Cell::from))
+        .rows(|one, row| {
+            // Groups of the second recording cannot be shown by the other views.
+            let groups = [(&sides[1], one.b_group), (&sides[0], one.a_group)];
+            let group = groups.into_iter().find_map(|(side, group)| group.filter(|_| !side.is_second));
+            row.command = group.map(|group| format!("group {} {group}", by.name()));
+            row.color = Some(side_color(context.theme, usize::from(one.change_bytes > 0)));
+        })
+        .build();
+    table.sorting = table.sorting_by(options.sort.as_ref());
     table
 }

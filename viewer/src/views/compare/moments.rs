@@ -36,3 +36,12 @@ impl Moments {
         Self::ALL.into_iter().find(|moments| moments.name() == name).unwrap_or_default()
     }
 }
+
+/// The choice of a training step in a side of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StepChoice {
+    /// The last one that begins before this event, or the first.
+    At(u64),
+    /// The one with this number.
+    Number(u64),
+}

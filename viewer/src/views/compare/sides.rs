@@ -11,17 +11,17 @@ use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 
 use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
-use crate::text::Typesetter;
 use crate::views::computed::{DeviceHistory, StepAnalysis};
 use crate::views::context::{Context, Groupings};
 use crate::views::small_map::SmallMap;
 
-use super::moments::Moments;
+use super::moments::{Moments, StepChoice};
 
-/// Number of the second recording's events that are read in one frame, to find its steps.
+/// Number of events of the compared (second) recording that are read in one frame to find its
+/// steps.
 const EVENTS_PER_FRAME: u64 = 65_536;
 
-/// One of the two moments that are compared.
+/// One side of a comparison: a moment of a device in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
     /// Whether it is of the second recording.
@@ -50,7 +50,7 @@ pub enum Unavailable {
     Impossible(String),
 }
 
-/// The analysis of the second recording.
+/// What has been computed about the compared (second) recording: its history, steps and groupings.
 #[derive(Default)]
 struct SecondAnalysis {
     /// The recording's number, see [`SecondRecording::id`].
@@ -66,7 +66,7 @@ struct SecondAnalysis {
 }
 
 impl SecondAnalysis {
-    /// Begins again if the second recording is another one.
+    /// Discards all results if the compared recording is not the one they are about.
     fn update(&mut self, second: &SecondRecording) {
         if self.id != second.id {
             *self = Self { id: second.id, ..Self::default() };
@@ -75,7 +75,7 @@ impl SecondAnalysis {
     }
 }
 
-/// The memory at a side's moment.
+/// The memory at the moment of one side of a comparison, and the inputs of that moment.
 #[derive(Default)]
 struct SideReplay {
     /// The id and end of the recording, and the moment; `None` before the first.
@@ -83,7 +83,8 @@ struct SideReplay {
     replay: Replay,
 }
 
-/// Results of comparisons that are kept between frames.
+/// Cached results of a comparison: its two sides, A and B, their memory, and the second recording's
+/// analysis.
 #[derive(Default)]
 pub struct CompareCache {
     sides: Option<[Side; 2]>,
@@ -105,7 +106,8 @@ pub struct CompareCache {
 }
 
 impl CompareCache {
-    /// Determines the moments to compare, A and B, and their memory.
+    /// Determines both sides, A and B, and the memory at their moments. `wanted` is the unit that
+    /// the user wants for the chart's axis.
     ///
     /// # Errors
     /// If there is nothing to compare with, or a moment is not known.
@@ -123,7 +125,8 @@ impl CompareCache {
         self.update_with(context, subject, moments, wanted)
     }
 
-    /// Determines the moments to compare with a subject, B. Fails if a moment is not known.
+    /// Determines both sides like [`update`](Self::update), with `subject` as B. Fails if a moment
+    /// is not known.
     pub fn update_with(
         &mut self,
         context: &Context<'_>,
@@ -147,13 +150,14 @@ impl CompareCache {
         Ok(self.sides.insert(sides))
     }
 
-    /// Returns the moments that were compared last.
+    /// Returns the two sides, A and B, of the last comparison; `None` if there was nothing to
+    /// compare.
     #[must_use]
     pub fn sides(&self) -> Option<&[Side; 2]> {
         self.sides.as_ref()
     }
 
-    /// Goes to a side's moment.
+    /// Computes the memory at the moment of side A (`index` 0) or B (1).
     fn seek(&mut self, context: &Context<'_>, index: usize, side: &Side) -> Result<(), Unavailable> {
         let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
         let id = self.recording_id(side);
@@ -180,8 +184,8 @@ impl CompareCache {
         if self.is_current[side] { context.time_ns } else { self.replays[side].replay.state().time_ns() }
     }
 
-    /// Returns the memory of the device at side A (0) or B (1); `current` is that of the device on
-    /// the screen.
+    /// Returns the memory of the device at side A (0) or B (1); `current` is the memory of the
+    /// device on the screen.
     #[must_use]
     pub fn device<'a>(&'a self, side: usize, current: &'a DeviceState) -> &'a DeviceState {
         if self.is_current[side] {
@@ -191,8 +195,8 @@ impl CompareCache {
         device.and_then(|device| self.replays[side].replay.state().device(device)).unwrap_or(&self.empty)
     }
 
-    /// Returns the live groups of side A (0) or B (1), largest first; `groupings` are the groupings
-    /// of the recording on the page.
+    /// Returns the live bytes by group of side A (`index` 0) or B (1), largest first. `groupings`
+    /// are the groupings of the recording on the page.
     pub(super) fn live_groups(
         &mut self,
         context: &Context<'_>,
@@ -209,8 +213,8 @@ impl CompareCache {
         live_groups(device, recording.definitions(), groupings.get(by, recording))
     }
 
-    /// Returns the names of A's groups in B's recording; `groupings` are the groupings of the
-    /// recording on the page.
+    /// Returns the names under which A's groups appear in B's recording. `groupings` are the
+    /// groupings of the recording on the page.
     pub(super) fn matching_names(
         &mut self,
         context: &Context<'_>,
@@ -234,12 +238,14 @@ impl CompareCache {
         known.1.clone()
     }
 
-    /// Returns the number of a side's recording: that of the second one, or 0.
+    /// Returns the number of a side's recording: the second recording's id, or 0 for the recording
+    /// on the page.
     fn recording_id(&self, side: &Side) -> u64 {
         if side.is_second { self.second.id } else { 0 }
     }
 
-    /// Returns the numbers on which the picture of the sides depends.
+    /// Returns numbers that identify the inputs of the comparison's picture, which is drawn again
+    /// when they change.
     #[must_use]
     pub fn picture_numbers(&self, context: &Context<'_>) -> Vec<u64> {
         let numbers = |side: &Side| {
@@ -256,8 +262,9 @@ impl CompareCache {
         self.alignment.0
     }
 
-    /// Finds where the times of both sides are on the axis that the user wants: that of steps needs
-    /// steps on both sides, and that of events all events; else the next one is used.
+    /// Computes the positions of both sides' times on the chart's axis in the unit `wanted`. An
+    /// axis of steps needs steps on both sides, and an axis of events needs all events; otherwise
+    /// the next possible unit is used.
     fn align_axis(&mut self, context: &Context<'_>, sides: &[Side; 2], wanted: AxisUnit) -> (AxisUnit, [Alignment; 2]) {
         let has_one_device = !sides[1].is_second && sides[0].device == sides[1].device;
         if wanted != AxisUnit::Time && !has_one_device {
@@ -284,15 +291,15 @@ impl CompareCache {
         (AxisUnit::Time, sides.each_ref().map(by_time))
     }
 
-    /// Computes the picture of `size` pixels with `scale` pixels per unit; `None` without sides.
-    /// `range` is the part of A's time to show, or `None` for all.
+    /// Computes the comparison's picture of `size` pixels with `scale` pixels per unit; `None` if
+    /// there is no comparison. `range` is the part of A's time to show, in nanoseconds; `None` for
+    /// all.
     pub fn scene(
         &mut self,
         context: &Context<'_>,
         range: Option<(u64, u64)>,
         size: (u32, u32),
         scale: f32,
-        typesetter: &Typesetter,
     ) -> Option<ComparisonScene> {
         let mut columns = std::mem::take(&mut self.columns);
         let content = |index: usize| {
@@ -309,13 +316,13 @@ impl CompareCache {
         let sides = content(0).zip(content(1));
         let scene = sides.map(|(a, b)| {
             let content = ComparisonContent { sides: [a, b], unit: self.alignment.0, range };
-            ComparisonScene::new(&content, &mut columns, size, scale, typesetter)
+            ComparisonScene::new(&content, &mut columns, size, scale, context.typesetter)
         });
         self.columns = columns;
         scene
     }
 
-    /// Returns the two sides of a comparison.
+    /// Returns both sides, A and B, of the comparison with `subject` at the chosen moments.
     fn find_sides(
         &mut self,
         context: &Context<'_>,
@@ -371,7 +378,7 @@ impl CompareCache {
         }
     }
 
-    /// Moves both sides from the moment on the screen to the chosen moments.
+    /// Moves both sides from the moment on the screen to the chosen kind of moments.
     fn align(&mut self, context: &Context<'_>, moments: Moments, sides: &mut [Side; 2]) -> Result<(), Unavailable> {
         match moments {
             Moments::Now => {}
@@ -397,7 +404,8 @@ impl CompareCache {
         Ok(())
     }
 
-    /// Returns a step of a side (A: 0, B: 1) and the moment of its peak of allocated bytes.
+    /// Returns the chosen step of a side (`index` 0 for A, 1 for B), and the moment of the peak of
+    /// allocated bytes in it.
     fn peak_of_step(
         &mut self,
         context: &Context<'_>,
@@ -428,8 +436,8 @@ impl CompareCache {
         })
     }
 
-    /// Returns the steps of a side (A: 0, B: 1) once they are known, and the history in which they
-    /// were found. Reads a part of the second recording.
+    /// Returns the steps of a side (`index` 0 for A, 1 for B) once they are known, and the history
+    /// in which they were found. For the second recording, each call reads a part of its events.
     fn updated_steps<'a>(
         &'a mut self,
         context: &Context<'a>,
@@ -463,27 +471,18 @@ impl CompareCache {
     }
 }
 
-/// Returns that a side (A: 0, B: 1) has no steps.
+/// Returns the error that side A (`index` 0) or B (1) has no steps.
 fn no_steps(index: usize) -> Unavailable {
     Unavailable::Impossible(format!("{} has no steps. Compare other moments.", NAMES[index]))
 }
 
-/// The step to find.
-#[derive(Clone, Copy, Debug)]
-enum StepChoice {
-    /// The last one that begins before this event, or the first.
-    At(u64),
-    /// The one with this number.
-    Number(u64),
-}
-
-/// Moves a side to the peak of a step.
+/// Moves a side to the moment `peak`, the peak of a step, and its origin to the step's start.
 fn set_step(side: &mut Side, step: Step, peak: u64) {
     (side.event, side.origin_ns) = (peak, step.from_ns);
     side.when = format!("at the peak of step {}", step.number);
 }
 
-/// Names the sides by their devices if these differ.
+/// Sets the sides' names to their devices' labels if the devices differ.
 fn named(mut sides: [Side; 2], label: impl Fn(DeviceId) -> String) -> [Side; 2] {
     if sides[0].device != sides[1].device {
         sides.iter_mut().for_each(|side| side.name = label(side.device));
@@ -491,7 +490,7 @@ fn named(mut sides: [Side; 2], label: impl Fn(DeviceId) -> String) -> [Side; 2] 
     sides
 }
 
-/// Returns the recording of a side.
+/// Returns the recording of a side; `None` if the second recording is no longer open.
 pub(super) fn recording_of<'a>(context: &Context<'a>, side: &Side) -> Option<&'a Recording> {
     match side.is_second {
         true => context.comparison.second().map(|second| &second.recording),

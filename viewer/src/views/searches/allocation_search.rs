@@ -1,10 +1,12 @@
 //! The list of the allocations that match a filter, kept between frames.
 
 use vramscope_insight::allocations::{AllocationList, AllocationOrder, AllocationSource, ListedAllocation, Scope};
-use vramscope_insight::query::{Matcher, ScanProgress};
+use vramscope_insight::query::{Matcher, Query, ScanProgress};
 use vramscope_trace::DeviceId;
 
-/// A request for a list of allocations.
+use crate::views::context::Context;
+
+/// The inputs of a filtered list of allocations: device, filter, scope and order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocationRequest {
     /// The device.
@@ -24,6 +26,14 @@ pub struct AllocationRequest {
 }
 
 impl AllocationRequest {
+    /// Creates the request for a list of the context's device. The list does not depend on the
+    /// moment unless the caller sets `moment`.
+    #[must_use]
+    pub fn new(context: &Context<'_>, query: &Query, scope: Scope, order: AllocationOrder) -> Self {
+        let (device, until) = (context.device, context.history.until());
+        Self { device, filter: query.text().to_owned(), scope, order, steps: 0, moment: None, until }
+    }
+
     /// Returns true if `other` differs at most in the moment and in how much of the recording is
     /// known.
     fn has_same_terms(&self, other: &Self) -> bool {
@@ -32,18 +42,18 @@ impl AllocationRequest {
     }
 }
 
-/// A list, and the request that it answers.
+/// A list of allocations, with the request that it answers.
 type Kept = (AllocationRequest, AllocationList);
 
-/// The allocations that match a filter, found in steps. While a list for another moment is being
-/// made, the last one is shown.
+/// A search for the allocations that match a filter, continued in every frame. While the list for
+/// another moment is incomplete, the last complete list is shown.
 #[derive(Default)]
 pub struct AllocationSearch {
     shown: Option<Kept>,
     next: Option<Kept>,
 }
 
-/// The list to show, and whether it is the requested one.
+/// The list of allocations to show, with the progress of the requested list.
 pub struct FoundAllocations<'a> {
     list: Option<&'a mut AllocationList>,
     source: AllocationSource<'a>,
@@ -101,20 +111,21 @@ impl FoundAllocations<'_> {
         self.list.as_ref().map(|list| list.len() as u64)
     }
 
-    /// Returns the bytes of the allocations in the list, and the bytes of the list's allocations
-    /// that are pending free.
+    /// Returns the bytes of all allocations in the list, and the bytes of those that are pending
+    /// free.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         self.list.as_ref().map_or((0, 0), |list| (list.total_bytes(), list.pending_bytes()))
     }
 
-    /// Returns up to `count` allocations from position `offset` on.
+    /// Returns up to `count` allocations of the list from position `offset` (from 0) on.
     pub fn rows(&mut self, offset: u64, count: u64) -> Vec<ListedAllocation> {
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         self.list.as_mut().map_or_else(Vec::new, |list| list.rows(&self.source, size(offset), size(count)))
     }
 
-    /// Returns the position of the allocation with a row number, or `None` if the list lacks it.
+    /// Returns the position in the list of allocation `row` of the device; `None` if the list lacks
+    /// it.
     #[must_use]
     pub fn position_of(&self, row: u32) -> Option<u64> {
         self.list.as_ref()?.position_of(row).map(|position| position as u64)

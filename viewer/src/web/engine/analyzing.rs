@@ -1,9 +1,9 @@
-//! Makes the session's jobs with an analyzer in a worker of its own.
+//! Runs the session's jobs with an analyzer in a web worker.
 
 use wasm_bindgen::prelude::*;
 
 use super::super::browser::{error_text, run_after};
-use super::app::{App, State};
+use super::app::{App, EngineState};
 use super::excerpt::{NO_ANALYZER, START_ANALYZER, source};
 use super::page_worker::{Analysis, Answer, PageWorker, Running};
 use super::save;
@@ -12,7 +12,8 @@ use crate::model::Origin;
 use crate::open::RecordingLoader;
 use crate::protocol::FromEngine;
 
-/// Makes the job that the session wants next, if another one or none runs.
+/// Starts the job that the session wants next, unless it is running already. A running simulation
+/// is finished first.
 pub(super) fn update(app: &App) {
     schedule_analysis(app);
     let mut state = app.0.state.borrow_mut();
@@ -23,7 +24,7 @@ pub(super) fn update(app: &App) {
         && *known == opened
         && (Some(&running.job) == wanted.as_ref() || (running.job.simulates() && wanted.is_some()))
     {
-        // Another setting waits: reading the requests again would take longer.
+        // The next setting waits: a new worker would have to read all requests again.
         return;
     }
     let is_file = state.session.model.origin() == Origin::File;
@@ -55,8 +56,8 @@ pub(super) fn update(app: &App) {
     app.want_frame();
 }
 
-/// Makes sure that a frame follows when a live recording is to be analyzed again: a program
-/// that has ended sends nothing more that would ask for one.
+/// Schedules a frame for when a live recording is due to be analyzed again: a program that has
+/// ended sends nothing more that would cause a frame.
 fn schedule_analysis(app: &App) {
     let delay_ms = app.0.state.borrow().session.next_analysis_in_ms().filter(|&delay_ms| delay_ms > 0.0);
     let Some(delay_ms) = delay_ms else { return };
@@ -69,8 +70,9 @@ fn schedule_analysis(app: &App) {
     }
 }
 
-/// Starts an analyzer of the recording on the page with its first request.
-fn start(app: &App, state: &State, request: &JsValue) -> Result<Option<PageWorker>, JsValue> {
+/// Starts a worker that analyzes the recording on the page, and sends it the first request; `None`
+/// if the page has no analyzer.
+fn start(app: &App, state: &EngineState, request: &JsValue) -> Result<Option<PageWorker>, JsValue> {
     let reacting = app.clone();
     let worker = PageWorker::start(START_ANALYZER, move |answer| receive(&reacting, answer))?;
     if let Some(worker) = &worker {
@@ -79,7 +81,8 @@ fn start(app: &App, state: &State, request: &JsValue) -> Result<Option<PageWorke
     Ok(worker)
 }
 
-/// Handles an answer of the analyzer.
+/// Handles an answer of the analyzer's worker: a part of a recording, progress, the result or a
+/// failure.
 fn receive(app: &App, answer: Answer) {
     let mut analysis = app.0.analysis.borrow_mut();
     let Some(running) = analysis.as_mut().and_then(|one| one.running.as_mut()) else { return };
@@ -119,7 +122,8 @@ fn receive(app: &App, answer: Answer) {
     app.want_frame();
 }
 
-/// Stops the running job: it counts as failed, so that it does not begin again.
+/// Stops the running job of the analyzer. The job counts as failed, so that it does not start
+/// again.
 pub(super) fn cancel(app: &App) {
     let Some(running) = app.0.analysis.borrow_mut().take().and_then(|analysis| analysis.running) else { return };
     let stopped = Err("stopped; change a setting to try again".to_owned());
@@ -128,7 +132,8 @@ pub(super) fn cancel(app: &App) {
 }
 
 impl App {
-    /// Shows how far a job is that the user waits for; findings are looked for in the background.
+    /// Shows the progress of a job that the user waits for; `None` hides it. The search for
+    /// findings runs in the background without progress.
     fn send_progress_of_jobs(&self, job: &Option<Job>, progress: Option<(f64, String)>) {
         if job.as_ref().is_some_and(|job| *job != Job::Findings) {
             self.send(&FromEngine::Progress(progress));

@@ -19,22 +19,23 @@ use crate::connection::Connection;
 use crate::lateness::Lateness;
 use crate::model::{Fetch, Model, Origin};
 use crate::page_texts::LiveStatus;
-use crate::protocol::{Action, FrameRequest, FromEngine, PageStage, Source, Sources, ToEngine};
-use crate::session::{ConnectionFacts, PageFacts, Report, Session};
+use crate::protocol::{Action, FrameRequest, FromEngine, PageStage, RecordingSource, Sources, ToEngine};
+use crate::session::{ConnectionFacts, PageFacts, Session, SessionReport};
 
-/// Milliseconds after which the rate of live events is measured again if no event has arrived.
+/// Time in milliseconds after which the rate of live events is measured again if no event has
+/// arrived.
 const RATE_CHECK_MS: f64 = 1500.0;
-/// Shortest and longest time in milliseconds between two frames that only show new live events.
-/// Within these limits the time is twice what the last frame took.
+/// Minimum and maximum time in milliseconds between two frames that only show new live events.
+/// Within these limits, the time is twice the duration of the last frame.
 const LIVE_FRAME_INTERVAL_MS: [f64; 2] = [16.0, 60.0];
 
-/// Longest time in milliseconds for which the recording is read for the views before other messages
+/// Maximum time in milliseconds for which the recording is read for the views before other messages
 /// are handled.
 const WORK_MS: f64 = 6.0;
-/// How long the page must show a moment before it computes the bytes of other devices, in
-/// milliseconds.
+/// Time in milliseconds for which the page must show a moment before it computes the bytes of other
+/// devices.
 const REST_MS: i32 = 150;
-/// Number of events that are read for the views between two looks at the clock.
+/// Number of events that are read for the views between two checks of the time limit.
 const WORK_EVENTS: u64 = 16_384;
 
 /// A running request for a byte range. Dropping it aborts the request.
@@ -57,7 +58,7 @@ impl Drop for InFlight {
     }
 }
 
-/// Where the recording on the page is read from, and the running requests.
+/// The source of the bytes of the recording on the page, and the running requests for them.
 #[derive(Default)]
 pub(super) struct Fetches {
     /// Where to read; `None` if the whole recording is loaded.
@@ -80,7 +81,7 @@ impl Fetches {
 
 /// The state of the engine: session, connection, requests, and messages that are not decoded yet.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct EngineState {
     pub(super) session: Session,
     /// Duration of the last frame that drew a picture.
     frame_ms: f64,
@@ -107,8 +108,9 @@ pub(super) struct State {
 pub(super) struct App(pub(super) Rc<Inner>);
 
 /// The running engine that all [`App`] handles share.
+#[derive(Default)]
 pub(super) struct Inner {
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<EngineState>,
     /// The page's whole address when the engine was started.
     pub(super) address: RefCell<String>,
     is_frame_wanted: Cell<bool>,
@@ -135,19 +137,7 @@ impl App {
         port: MessagePort,
         react: impl Fn(&Self, ToEngine, Vec<JsValue>) + 'static,
     ) -> Result<Self, JsValue> {
-        let app = Self(Rc::new(Inner {
-            state: RefCell::default(),
-            address: RefCell::default(),
-            is_frame_wanted: Cell::new(false),
-            is_work_scheduled: Cell::new(false),
-            is_rest_scheduled: Cell::new(false),
-            openings: Cell::new(0),
-            socket: RefCell::new(None),
-            on_settled: RefCell::new(None),
-            analysis: RefCell::new(None),
-            is_analysis_scheduled: Cell::new(false),
-            port: RefCell::new(None),
-        }));
+        let app = Self(Rc::default());
         let reacting = app.clone();
         let port = Port::new(port, move |message, objects| react(&reacting, message, objects))?;
         *app.0.port.borrow_mut() = Some(port);
@@ -159,7 +149,8 @@ impl App {
         self.send_with(message, &[], &[]);
     }
 
-    /// Sends a message to the page with objects beside it; those in `transferred` leave the engine.
+    /// Sends a message to the page with objects beside it; objects in `transferred` are moved
+    /// instead of copied.
     pub(super) fn send_with(&self, message: &FromEngine, objects: &[JsValue], transferred: &[JsValue]) {
         if let Some(port) = self.0.port.borrow().as_ref() {
             port.send(message, objects, transferred);
@@ -186,9 +177,9 @@ impl App {
         self.set_stage(PageStage::StartPage, "", "");
     }
 
-    /// Changes the state and asks for a frame. An error is shown as a message, and the picture
-    /// stays.
-    pub(super) fn change<E: std::fmt::Display>(&self, change: impl FnOnce(&mut State) -> Result<(), E>) {
+    /// Calls `change` with the engine's state and requests a frame. An error is shown as a message;
+    /// the picture stays.
+    pub(super) fn change<E: std::fmt::Display>(&self, change: impl FnOnce(&mut EngineState) -> Result<(), E>) {
         let mut state = self.0.state.borrow_mut();
         if let Err(error) = change(&mut state) {
             self.show_message(&error.to_string());
@@ -198,8 +189,7 @@ impl App {
         self.want_frame();
     }
 
-    /// Applies a change that cannot fail to the model, and redraws everything that depends on the
-    /// moment.
+    /// Calls `change` with the model and redraws everything that depends on the moment.
     pub(super) fn change_model(&self, change: impl FnOnce(&mut Model)) {
         self.change(|state| {
             change(&mut state.session.model);
@@ -208,15 +198,15 @@ impl App {
         });
     }
 
-    /// Asks the page for a frame.
+    /// Tells the page to request a frame.
     pub(super) fn want_frame(&self) {
         if !self.0.is_frame_wanted.replace(true) {
             self.send(&FromEngine::FrameWanted(0.0));
         }
     }
 
-    /// Asks the page for a frame that shows new live events, later if the last frame was recent, so
-    /// that time is left for other work.
+    /// Tells the page to request a frame that shows new live events. The request is delayed if the
+    /// last frame was recent, to leave time for other work.
     pub(super) fn want_live_frame(&self) {
         if self.0.is_frame_wanted.replace(true) {
             return;
@@ -227,8 +217,8 @@ impl App {
         self.send(&FromEngine::FrameWanted(delay_ms.max(0.0)));
     }
 
-    /// Draws a frame for the page and sends it. `buffers` are those of pictures that the page has
-    /// shown; they are filled again. Returns the commands that the session does not execute.
+    /// Draws a frame for the page and sends it. `buffers` are the pixel buffers of pictures that
+    /// the page has shown; they are reused. Returns the commands that the session does not execute.
     pub(super) fn frame(&self, request: &FrameRequest, buffers: Vec<JsValue>) -> Vec<String> {
         self.0.is_frame_wanted.set(false);
         let mut state = self.0.state.borrow_mut();
@@ -237,7 +227,7 @@ impl App {
         if !buffers.is_empty() {
             state.buffers = buffers;
         }
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         let facts = state.facts();
         let frame = state.session.frame(request, &facts, &mut report);
         if let Some(sources) = state.changed_sources() {
@@ -273,8 +263,8 @@ impl App {
         report.commands
     }
 
-    /// Computes the bytes of other devices once the page has shown `moment` for a while, or the
-    /// moment to which it goes before.
+    /// Schedules the computation of the other devices' bytes for when the page has shown `moment`,
+    /// or a moment that it goes to before then, for [`REST_MS`].
     fn schedule_rest(&self, moment: u64) {
         if !self.0.is_rest_scheduled.replace(true) {
             let app = self.clone();
@@ -289,17 +279,17 @@ impl App {
         }
     }
 
-    /// Applies what the user did before the next frame. Returns the commands that the session does
-    /// not execute.
+    /// Applies the user's actions without drawing a frame. Returns the commands that the session
+    /// does not execute.
     pub(super) fn act(&self, actions: &[Action], clock_ms: f64) -> Vec<String> {
-        let mut report = Report::default();
+        let mut report = SessionReport::default();
         self.0.state.borrow_mut().session.act(actions, clock_ms, &mut report);
         self.show_messages(&report);
         report.commands
     }
 
-    /// Shows the messages of a report, and sends the text for the clipboard.
-    fn show_messages(&self, report: &Report) {
+    /// Sends the page the messages and the text for the clipboard that a report contains.
+    fn show_messages(&self, report: &SessionReport) {
         if let Some(text) = &report.clipboard {
             self.send(&FromEngine::Clipboard(text.clone()));
         }
@@ -311,7 +301,7 @@ impl App {
         }
     }
 
-    /// Schedules the next part of reading the recording for the views.
+    /// Schedules a call of [`work`](Self::work) after the events that are queued.
     fn schedule_work(&self) {
         if !self.0.is_work_scheduled.replace(true) {
             let app = self.clone();
@@ -319,7 +309,8 @@ impl App {
         }
     }
 
-    /// Reads the recording for the views for about [`WORK_MS`], and goes on later if there is more.
+    /// Reads the recording for the views for about [`WORK_MS`], and schedules the next part if more
+    /// is left.
     fn work(&self) {
         self.0.is_work_scheduled.set(false);
         let mut state = self.0.state.borrow_mut();
@@ -345,8 +336,8 @@ impl App {
     }
 }
 
-/// Returns a buffer with these bytes: one of `buffers` of the same length, which it then lacks, or
-/// a new one. The memory of a new one is written for the first time, which takes twice as long.
+/// Copies bytes into a JavaScript buffer: one of `buffers` of equal length, which is removed from
+/// the list, or else a new one. Writing to a new buffer's memory takes twice as long.
 fn buffer_with(bytes: &[u8], buffers: &mut Vec<JsValue>) -> JsValue {
     let view = |buffer: &JsValue| Uint8Array::new(buffer);
     let same = buffers.iter().position(|buffer| view(buffer).length() as usize == bytes.len());
@@ -361,8 +352,8 @@ fn buffer_with(bytes: &[u8], buffers: &mut Vec<JsValue>) -> JsValue {
     filled.buffer().into()
 }
 
-impl State {
-    /// Returns what the page shows of connection and speed.
+impl EngineState {
+    /// Returns the facts about connection, speed and memory that the page shows.
     fn facts(&self) -> PageFacts {
         let connection = self.connection.state();
         PageFacts {
@@ -383,18 +374,19 @@ impl State {
         }
     }
 
-    /// Returns where the recordings come from if the page does not know it.
+    /// Returns the sources of the recordings on the page if they have changed since they were last
+    /// sent to the page; else `None`.
     fn changed_sources(&mut self) -> Option<Sources> {
         if self.session.model.comparison.second().is_none() {
-            self.sources.second = Source::None;
+            self.sources.second = RecordingSource::None;
         }
         let has_changed = self.sources != self.sent_sources;
         self.sent_sources.clone_from(&self.sources);
         has_changed.then(|| self.sources.clone())
     }
 
-    /// Measures how late the drawn live events are, and how many arrive. Returns true if what the
-    /// header shows of it has changed.
+    /// Measures the delay of the drawn live events and their rate. Returns true if the values in
+    /// the page's header have changed.
     fn measure_lateness(&mut self) -> bool {
         let before = self.lateness.measured();
         if self.session.model.origin() == Origin::Live {
@@ -408,6 +400,7 @@ impl State {
 
 /// Returns the size of this module's WebAssembly memory in bytes.
 fn memory_bytes() -> f64 {
+    /// Size of a page of WebAssembly memory in bytes.
     const PAGE_BYTES: f64 = 65_536.0;
     core::arch::wasm32::memory_size(0) as f64 * PAGE_BYTES
 }

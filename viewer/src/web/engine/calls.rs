@@ -10,7 +10,8 @@ use super::open_file;
 use crate::link::Link;
 use crate::protocol::{Call, FromEngine};
 
-/// Answers call `number`, now or once its result is on the screen.
+/// Executes a call of a script and sends the answer under its `number`, for some calls once the
+/// result is on the screen.
 pub(super) fn answer(app: &App, number: u32, call: Call, objects: Vec<JsValue>) {
     let app = app.clone();
     spawn_local(async move {
@@ -19,22 +20,15 @@ pub(super) fn answer(app: &App, number: u32, call: Call, objects: Vec<JsValue>) 
     });
 }
 
-/// Executes a call and returns its result as JSON.
+/// Executes a call of a script and returns its result as JSON. `objects` are the files beside the
+/// call.
 async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String, JsValue> {
-    const NOTHING: &str = "null";
     match call {
-        Call::Open(source) => {
-            open_file::open(app, &source, objects.first(), &Link::default()).await?;
-            Ok(NOTHING.to_owned())
-        }
-        Call::Compare(source) => {
-            open_file::compare(app, &source, objects.first()).await?;
-            Ok(NOTHING.to_owned())
-        }
+        Call::Open(source) => open_file::open(app, &source, objects.first(), &Link::default()).await?,
+        Call::Compare(source) => open_file::compare(app, &source, objects.first()).await?,
         Call::SelectRange(range) => {
             app.0.state.borrow_mut().session.select_range(range);
             app.drawn().await?;
-            Ok(NOTHING.to_owned())
         }
         Call::Seek(event) => {
             {
@@ -43,12 +37,10 @@ async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String,
                 app.fetch_needed(&mut state);
             }
             app.drawn().await?;
-            Ok(NOTHING.to_owned())
         }
         Call::Show(view) => {
             app.0.state.borrow_mut().session.show(&view)?;
             app.drawn().await?;
-            Ok(NOTHING.to_owned())
         }
         Call::Rows { view, options } => {
             app.0.state.borrow_mut().fetches.failure = None;
@@ -56,17 +48,19 @@ async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String,
                 super::analyzing::update(app);
                 pause(is_loading(app)).await?;
             }
-            Ok(app.0.state.borrow_mut().session.rows(&view, &options)?)
+            return Ok(app.0.state.borrow_mut().session.rows(&view, &options)?);
         }
-        Call::Digest => Ok(format!("\"{}\"", app.0.state.borrow().session.digest())),
+        Call::Digest => return Ok(format!("\"{}\"", app.0.state.borrow().session.digest())),
     }
+    Ok("null".to_owned())
 }
 
-/// Pause in milliseconds between two looks whether the bytes that rows need have arrived.
+/// Time in milliseconds between two checks whether the bytes that a script's rows need have
+/// arrived.
 const ROWS_INTERVAL_MS: i32 = 5;
 
-/// Reads a part of what rows need, and requests the bytes that are missing. Returns true once
-/// everything is read.
+/// Reads a part of the events that the rows of a view need for a script, and requests missing
+/// bytes. Returns true once everything is read.
 fn is_prepared(app: &App, view: &str, options: &str) -> Result<bool, JsValue> {
     let mut state = app.0.state.borrow_mut();
     let is_prepared = state.session.prepare_rows(view, options)?;
@@ -85,7 +79,7 @@ fn is_loading(app: &App) -> bool {
     !state.fetches.in_flight.is_empty() || state.session.jobs().running.is_some()
 }
 
-/// Lets other messages be handled; waits [`ROWS_INTERVAL_MS`] while bytes are loaded.
+/// Waits until the queued messages are handled; while bytes are loaded, waits [`ROWS_INTERVAL_MS`].
 async fn pause(is_loading: bool) -> Result<(), JsValue> {
     let end = Promise::new(&mut |resolve, _| {
         let resume = move || drop(resolve.call0(&JsValue::UNDEFINED));

@@ -4,7 +4,7 @@ use serde_json::json;
 use wasm_bindgen::prelude::*;
 use web_sys::Url;
 
-use super::app::{App, State};
+use super::app::{App, EngineState};
 use super::recording_bytes::{RecordingBytes, blob};
 use super::recording_worker::make_recording;
 
@@ -14,11 +14,11 @@ use super::recording_worker::make_recording;
 /// `request` in JSON; later ones have other requests about the same recording.
 pub(super) const START_ANALYZER: &str = "startAnalyzer";
 
-/// Shown if the page has no analyzer.
+/// Error message of a page without an analyzer.
 pub(super) const NO_ANALYZER: &str = "this page cannot compute that: open the recording with `vramscope view`";
 
-/// Returns the recording on the page as a blob or a URL.
-pub(super) fn source(app: &App, state: &State) -> Result<JsValue, JsValue> {
+/// Returns the recording on the page as an analyzer's input: a `Blob` or an absolute URL.
+pub(super) fn source(app: &App, state: &EngineState) -> Result<JsValue, JsValue> {
     let held;
     let bytes = match &state.bytes {
         RecordingBytes::Live => {

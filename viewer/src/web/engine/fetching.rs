@@ -8,17 +8,18 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::AbortController;
 
 use super::super::browser::error_text;
-use super::app::{App, InFlight, State};
+use super::app::{App, EngineState, InFlight};
 use super::byte_source::ByteSource;
 use crate::model::Fetch;
 
-/// Most requests that run at once; others wait. Browsers open six connections to a server.
+/// Maximum number of requests for bytes that run at once; others wait. Browsers open six
+/// connections to a server.
 const MAX_IN_FLIGHT: usize = 4;
 
 impl App {
     /// Starts requests for bytes that the model needs now and that no running request loads, as far
     /// as [`MAX_IN_FLIGHT`] allows.
-    pub(super) fn fetch_needed(&self, state: &mut State) {
+    pub(super) fn fetch_needed(&self, state: &mut EngineState) {
         let Some(source) = state.fetches.source.clone() else { return };
         let mut needed = state.session.needed_fetches();
         if needed.is_empty() && state.fetches.in_flight.is_empty() {
@@ -43,8 +44,8 @@ impl App {
         }
     }
 
-    /// Handles the result of fetch `number`: adds its bytes to the model, or shows the error and
-    /// stops loading. Ignores aborted fetches.
+    /// Handles the result of request `number`: adds its bytes to the model, or shows the error and
+    /// stops loading. The result of an aborted request is ignored.
     fn fetched(&self, number: u64, fetch: &Fetch, bytes: Result<Vec<u8>, JsValue>) {
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
@@ -76,7 +77,8 @@ impl App {
         self.fetch_needed(state);
     }
 
-    /// Resolves once everything requested so far is on the screen; fails if it cannot be loaded.
+    /// Waits until everything that was requested so far is on the screen; fails if something cannot
+    /// be loaded.
     pub(super) async fn drawn(&self) -> Result<(), JsValue> {
         let promise = Promise::new(&mut |resolve: Function, reject: Function| {
             self.0.state.borrow_mut().drawn_callbacks.push((resolve, reject));
@@ -86,8 +88,8 @@ impl App {
     }
 }
 
-/// Returns true if another request can start, false if [`MAX_IN_FLIGHT`] needed ones run. To make
-/// room, one that is not in `needed` is aborted.
+/// Returns true if another request can start; false if [`MAX_IN_FLIGHT`] requests run and all of
+/// them are needed. Aborts a request that loads nothing in `needed` to make room.
 fn has_free_slot(in_flight: &mut Vec<InFlight>, needed: &[Fetch]) -> bool {
     if in_flight.len() < MAX_IN_FLIGHT {
         return true;

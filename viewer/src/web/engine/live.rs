@@ -11,37 +11,39 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
 use super::super::browser::{now_ms, run_after};
-use super::app::{App, State};
+use super::app::{App, EngineState};
 use super::message_queue::MessageQueue;
 use super::recording_bytes::RecordingBytes;
 use super::socket::{Socket, SocketEvent};
 use crate::connection::{ConnectionEvent, Effect, History};
 use crate::link::Link;
 use crate::model::{LIVE_LIMIT_BYTES, Model, Origin, WHOLE_LIMIT_BYTES};
-use crate::protocol::{FromEngine, PageStage, Source, Sources};
+use crate::protocol::{FromEngine, PageStage, RecordingSource, Sources};
 
-/// Longest time in milliseconds that the page decodes before it handles other events.
+/// Maximum time in milliseconds for which live messages are decoded before other events are
+/// handled.
 const DECODE_MS: f64 = 10.0;
-/// Greatest number of queued bytes at which decoding stops after [`DECODE_MS`]. With more, each
+/// Maximum number of queued bytes at which decoding stops after [`DECODE_MS`]. With more, each
 /// arriving message makes the page decode at least as many bytes as the message has, so that the
 /// queue does not grow.
 const RELAXED_QUEUE_BYTES: u32 = 1 << 20;
-/// Least time in milliseconds for discarding old events after each round of decoding, while the
+/// Minimum time in milliseconds for discarding old events after each round of decoding, while the
 /// recording exceeds its memory limit.
 const DISCARD_MS: f64 = 4.0;
-/// Least number of old events discarded for each decoded event, so that discarding ends however
-/// fast events arrive.
+/// Minimum number of old events that are discarded for each decoded event, so that discarding ends
+/// however fast events arrive.
 const DISCARDED_PER_DECODED: u64 = 3;
-/// Number of old events that are discarded between two looks at the clock.
+/// Number of old events that are discarded between two checks of the time limit.
 const DISCARD_STEP: u64 = 10_000;
-/// Most bytes of a stream's first message that are decoded to find its header chunk.
+/// Maximum number of bytes of a live stream's first message that are decoded to find its header
+/// chunk.
 const MAX_INFO_BYTES: u32 = 256 << 10;
 
 /// Text on the page before the first events of a live recording.
 const WAITING: &str = "Waiting for the first events. The program sends them as soon as it allocates memory. \
      With vramscope serve, start programs with VRAMSCOPE_PUSH set.";
 
-/// Shows the running program that serves the page, at the view of `link`; resolves once it is known
+/// Shows the running program that serves the page, at the view of `link`; returns once it is known
 /// whether there is such a program.
 pub(super) async fn show_program(app: &App, link: Link) {
     let promise = Promise::new(&mut |resolve, _| {
@@ -51,13 +53,13 @@ pub(super) async fn show_program(app: &App, link: Link) {
     let _ = JsFuture::from(promise).await;
 }
 
-/// Loads the running program's recording from its beginning instead of its newest part.
+/// Reloads the running program's recording from its beginning, instead of only its newest part.
 pub(super) fn load_everything(app: &App) {
     let link = app.0.state.borrow().session.model.link_to_resume();
     handle(app, ConnectionEvent::ShowRequested { link, history: History::All });
 }
 
-/// Passes an event to the live connection's state machine and executes the effects.
+/// Passes an event to the live connection's state machine and executes the effects that it returns.
 pub(super) fn handle(app: &App, event: ConnectionEvent) {
     for effect in effects_of(app, event) {
         execute(app, effect);
@@ -145,8 +147,8 @@ fn close_socket(app: &App) {
     drop(socket);
 }
 
-/// Shows a live stream from its start at the view of `link`. `reset` empties the model; `history`
-/// decides the memory limit.
+/// Shows a new live stream at the view of `link`. `reset` empties the model; `history` determines
+/// the memory limit.
 fn show_stream(app: &App, history: History, link: &Link, reset: impl FnOnce(&mut Model)) {
     app.change(|state| {
         reset(&mut state.session.model);
@@ -156,7 +158,7 @@ fn show_stream(app: &App, history: History, link: &Link, reset: impl FnOnce(&mut
         });
         state.messages = MessageQueue::default();
         state.bytes = RecordingBytes::Live;
-        state.sources = Sources { recording: Source::Program, second: Source::None };
+        state.sources = Sources { recording: RecordingSource::Program, second: RecordingSource::None };
         state.fetches.reset(None);
         state.session.go_to_link(link)
     });
@@ -165,8 +167,8 @@ fn show_stream(app: &App, history: History, link: &Link, reset: impl FnOnce(&mut
     app.send(&FromEngine::LoadControls);
 }
 
-/// Passes a binary message to the live connection; if its stream is shown, queues and decodes the
-/// message.
+/// Handles a binary message of the live connection: queues and decodes it if its stream is the one
+/// on the page.
 fn receive(app: &App, bytes: Uint8Array) {
     let needs_info = app.0.state.borrow().connection.needs_stream_info();
     let info = needs_info.then(|| stream_info(&bytes));
@@ -184,8 +186,8 @@ fn receive(app: &App, bytes: Uint8Array) {
     }
 }
 
-/// Decodes the header chunk, which describes the program, from the bytes of a stream's first
-/// message.
+/// Decodes the header chunk, which describes the program, from the first binary message of a live
+/// stream.
 fn stream_info(bytes: &Uint8Array) -> RecordingInfo {
     let mut recording = Recording::new();
     // An error is reported when the message is decoded.
@@ -229,7 +231,7 @@ fn decode(app: &App, least_bytes: u32) {
     }
 }
 
-impl State {
+impl EngineState {
     /// Decodes queued messages for about [`DECODE_MS`], then discards old events. With more than
     /// [`RELAXED_QUEUE_BYTES`] queued, decodes at least `least_bytes`.
     fn decode(&mut self, least_bytes: u32) -> Result<(), String> {

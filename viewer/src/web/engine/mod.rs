@@ -29,7 +29,7 @@ use super::panic_message;
 use crate::connection::ConnectionEvent;
 use crate::link::Link;
 use crate::model::Origin;
-use crate::protocol::{FromEngine, Source, ToEngine};
+use crate::protocol::{FromEngine, RecordingSource, ToEngine};
 
 /// Starts an engine that exchanges messages with the page at the other end of `port`.
 #[wasm_bindgen]
@@ -39,7 +39,7 @@ pub fn start_engine(port: MessagePort) -> Result<(), JsValue> {
     Ok(())
 }
 
-/// Handles a message of the page with the objects beside it.
+/// Handles a message from the page. `objects` are the files and buffers beside it.
 fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
     match message {
         ToEngine::Start { address, file } => {
@@ -47,7 +47,7 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
             let app = app.clone();
             spawn_local(async move {
                 match file {
-                    Source::None => open_file::open_address(&app).await,
+                    RecordingSource::None => open_file::open_address(&app).await,
                     file => open_file::open_embedded_file(&app, &file, objects).await,
                 }
                 app.send(&FromEngine::Ready);
@@ -73,8 +73,8 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
                 app.send(&FromEngine::WentBack);
             });
         }
-        ToEngine::OpenFile(number) => open_file::open_in_background(app, Source::File(number), objects),
-        ToEngine::CompareFile(number) => open_file::compare_in_background(app, Source::File(number), objects),
+        ToEngine::OpenFile(number) => open_file::open_in_background(app, RecordingSource::File(number), objects),
+        ToEngine::CompareFile(number) => open_file::compare_in_background(app, RecordingSource::File(number), objects),
         ToEngine::Save => save::save(app),
         ToEngine::SaveExcerpt { is_range, is_redacted } => save::save_excerpt(app, is_range, is_redacted),
         ToEngine::CancelOpening => {
@@ -84,13 +84,14 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
     }
 }
 
-/// Executes a command that needs more than the session.
+/// Executes a command that the session cannot execute, because it needs the connection or the
+/// browser.
 fn execute(app: &App, command: &str) {
     match command {
         "follow" => follow(app),
         "load-all" => live::load_everything(app),
         _ if command.starts_with("compare ") => {
-            let url = Source::Url(command["compare ".len()..].to_owned());
+            let url = RecordingSource::Url(command["compare ".len()..].to_owned());
             open_file::compare_in_background(app, url, Vec::new());
         }
         _ => app.show_message(&format!("there is no command called {command:?}")),

@@ -20,12 +20,12 @@ use crate::connection::ConnectionEvent;
 use crate::link::Link;
 use crate::model::Origin;
 use crate::open::{LoadedFile, READ_WHOLE_UP_TO, RecordingLoader, is_recording};
-use crate::protocol::{FromEngine, PageStage, Source, Sources};
+use crate::protocol::{FromEngine, PageStage, RecordingSource, Sources};
 
-/// Error for callers that wait for a file after another has been opened.
+/// Error of an opening that was abandoned because another recording was opened.
 const SUPERSEDED: &str = "another recording was opened";
 
-/// Returns the last part of a URL's path.
+/// Returns the file name in a URL: the last part of its path, decoded.
 fn name_of_url(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or(url);
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
@@ -33,19 +33,19 @@ fn name_of_url(url: &str) -> String {
 }
 
 /// Opens a recording that is embedded in the page, at the view of the address's fragment.
-pub(super) async fn open_embedded_file(app: &App, source: &Source, files: Vec<JsValue>) {
+pub(super) async fn open_embedded_file(app: &App, source: &RecordingSource, files: Vec<JsValue>) {
     let link = link_of(&app.0.address.borrow());
     // `open` has shown the error.
     drop(open(app, source, files.first(), &link).await);
 }
 
-/// Returns the view that the fragment of an address describes.
+/// Parses the view in the fragment of an address; the default view without a fragment.
 fn link_of(address: &str) -> Link {
     Link::parse(address.split_once('#').map_or("", |(_, fragment)| fragment))
 }
 
-/// Opens the recording that the page's address names (`?trace=URL`), else the live connection, and
-/// compares it with the one that the address names for that (`&compare=URL`).
+/// Opens the recording that the page's address names (`?trace=URL`), else the live connection. If
+/// the address names a second recording (`&compare=URL`), compares with it.
 pub(super) async fn open_address(app: &App) {
     let address = app.0.address.borrow().clone();
     let link = link_of(&address);
@@ -55,30 +55,32 @@ pub(super) async fn open_address(app: &App) {
     let (trace, second) = (parameter("trace"), parameter("compare"));
     match trace {
         // `open` has shown the error.
-        Some(url) => drop(open(app, &Source::Url(url), None, &link).await),
+        Some(url) => drop(open(app, &RecordingSource::Url(url), None, &link).await),
         None => live::show_program(app, link).await,
     }
     if is_empty(app) {
         app.show_start_page();
     } else if let Some(second) = second {
         // `compare` has shown the error.
-        drop(compare(app, &Source::Url(second), None).await);
+        drop(compare(app, &RecordingSource::Url(second), None).await);
     }
 }
 
-/// Shows recordings that were on the page before, at the view of a URL fragment: opens those that
-/// are not there. `files` are those of the sources, in order. Errors are shown on the page.
+/// Shows recordings that were on the page before, at the view of a URL fragment; opens those that
+/// are no longer on the page. `files` are the files of the sources, in order. Errors are shown on
+/// the page.
 pub(super) async fn go_back(app: &App, sources: &Sources, fragment: &str, files: Vec<JsValue>) {
     let mut files = files.into_iter();
-    let mut file_of = |source: &Source| matches!(source, Source::File(_)).then(|| files.next()).flatten();
+    let mut file_of =
+        |source: &RecordingSource| matches!(source, RecordingSource::File(_)).then(|| files.next()).flatten();
     let (file, second) = (file_of(&sources.recording), file_of(&sources.second));
     let link = Link::parse(fragment);
     let shown = app.0.state.borrow().sources.recording.clone();
     if sources.recording != shown {
         match &sources.recording {
-            Source::None => return,
+            RecordingSource::None => return,
             // Its events arrive later.
-            Source::Program => return live::show_program(app, link).await,
+            RecordingSource::Program => return live::show_program(app, link).await,
             source => {
                 if open(app, source, file.as_ref(), &link).await.is_err() {
                     return;
@@ -87,7 +89,7 @@ pub(super) async fn go_back(app: &App, sources: &Sources, fragment: &str, files:
         }
     }
     let compared = app.0.state.borrow().sources.second.clone();
-    if sources.second == Source::None {
+    if sources.second == RecordingSource::None {
         app.change_model(|model| model.comparison.close());
     } else if sources.second != compared && compare(app, &sources.second, second.as_ref()).await.is_err() {
         return;
@@ -95,28 +97,33 @@ pub(super) async fn go_back(app: &App, sources: &Sources, fragment: &str, files:
     app.change(|state| state.session.go_back_to(&link));
 }
 
-/// Returns true if no recording has been opened.
+/// Returns true if the page has no recording.
 fn is_empty(app: &App) -> bool {
     app.0.state.borrow().session.model.origin() == Origin::Empty
 }
 
-/// Opens a source without waiting; errors are shown on the page.
-pub(super) fn open_in_background(app: &App, source: Source, files: Vec<JsValue>) {
+/// Starts opening a recording and returns at once; errors are shown on the page.
+pub(super) fn open_in_background(app: &App, source: RecordingSource, files: Vec<JsValue>) {
     let app = app.clone();
     spawn_local(async move { drop(open(&app, &source, files.first(), &Link::default()).await) });
 }
 
-/// Returns the `File` or the URL of a source.
-fn file_or_url(source: &Source, file: Option<&JsValue>) -> JsValue {
+/// Returns the URL of a source, or `file`, the `File` that belongs to it.
+fn file_or_url(source: &RecordingSource, file: Option<&JsValue>) -> JsValue {
     match source {
-        Source::Url(url) => url.into(),
+        RecordingSource::Url(url) => url.into(),
         _ => file.cloned().unwrap_or_default(),
     }
 }
 
-/// Opens a source, of which `file` is the file, at the view of `link`; resolves once the recording
-/// is on the screen.
-pub(super) async fn open(app: &App, source: &Source, file: Option<&JsValue>, link: &Link) -> Result<(), JsValue> {
+/// Opens the recording of a source at the view of `link`, and returns once it is on the screen.
+/// `file` is the source's `File`, if it is one.
+pub(super) async fn open(
+    app: &App,
+    source: &RecordingSource,
+    file: Option<&JsValue>,
+    link: &Link,
+) -> Result<(), JsValue> {
     let opening = app.0.openings.get() + 1;
     app.0.openings.set(opening);
     let result = load_and_show(app, source, file, link, opening).await;
@@ -131,7 +138,7 @@ pub(super) async fn open(app: &App, source: &Source, file: Option<&JsValue>, lin
     result
 }
 
-/// Stops the opening that is under way, if there is one; what is on the page stays.
+/// Cancels the opening of a file, if one is running; the recording on the page stays.
 pub(super) fn cancel(app: &App) {
     app.0.openings.set(app.0.openings.get() + 1);
     app.send(&FromEngine::Progress(None));
@@ -140,7 +147,7 @@ pub(super) fn cancel(app: &App) {
     }
 }
 
-/// Returns true if no other recording has been opened since the opening with number `opening`.
+/// Returns true if no other opening has started since the one with number `opening`.
 fn is_current(app: &App, opening: u64) -> bool {
     app.0.openings.get() == opening
 }
@@ -157,15 +164,16 @@ fn name_and_source(app: &App, source: JsValue) -> (String, JsValue) {
     (name, absolute.map_or(source, |url| url.href().into()))
 }
 
-/// Compares the recording on the page with another without waiting; errors are shown on the page.
-pub(super) fn compare_in_background(app: &App, source: Source, files: Vec<JsValue>) {
+/// Starts comparing the recording on the page with another and returns at once; errors are shown on
+/// the page.
+pub(super) fn compare_in_background(app: &App, source: RecordingSource, files: Vec<JsValue>) {
     let app = app.clone();
     spawn_local(async move { drop(compare(&app, &source, files.first()).await) });
 }
 
-/// Compares the recording on the page with that of a source, of which `file` is the file; resolves
-/// once the comparison is on the screen.
-pub(super) async fn compare(app: &App, source: &Source, file: Option<&JsValue>) -> Result<(), JsValue> {
+/// Compares the recording on the page with the recording of a source, and returns once the
+/// comparison is on the screen. `file` is the source's `File`, if it is one.
+pub(super) async fn compare(app: &App, source: &RecordingSource, file: Option<&JsValue>) -> Result<(), JsValue> {
     let result = load_second(app, source, file).await;
     if let Err(error) = &result {
         app.show_message(&error_text(error));
@@ -175,7 +183,7 @@ pub(super) async fn compare(app: &App, source: &Source, file: Option<&JsValue>) 
 
 /// Loads a second recording completely and compares the one on the page with it. Fails if the user
 /// opens another recording meanwhile.
-async fn load_second(app: &App, origin: &Source, file: Option<&JsValue>) -> Result<(), JsValue> {
+async fn load_second(app: &App, origin: &RecordingSource, file: Option<&JsValue>) -> Result<(), JsValue> {
     let opening = app.0.openings.get();
     let (name, source) = name_and_source(app, file_or_url(origin, file));
     app.hide_message();
@@ -202,11 +210,11 @@ async fn load_second(app: &App, origin: &Source, file: Option<&JsValue>) -> Resu
     app.drawn().await
 }
 
-/// Opens a `File` or a URL, by its index if it has one, and resolves once the recording is on the
-/// screen. `opening` numbers this opening; fails if the user has opened another recording since.
+/// Opens a `File` or a URL, by its index if it has one, and returns once the recording is on the
+/// screen. `opening` is the number of this opening; fails if a later one has started.
 async fn load_and_show(
     app: &App,
-    origin: &Source,
+    origin: &RecordingSource,
     file: Option<&JsValue>,
     link: &Link,
     opening: u64,
@@ -262,8 +270,8 @@ impl LoadedRecording {
     }
 }
 
-/// Converts a file of another format. `opening` numbers this opening; fails if the user has opened
-/// another recording since.
+/// Imports a file of another format as a recording. `opening` is the number of this opening; fails
+/// if a later one has started.
 async fn import(app: &App, name: &str, source: &JsValue, opening: u64) -> Result<LoadedRecording, JsValue> {
     let importing = app.clone();
     let imported = importing::import(app, name, source, move || is_current(&importing, opening)).await;
@@ -271,9 +279,9 @@ async fn import(app: &App, name: &str, source: &JsValue, opening: u64) -> Result
     Ok(LoadedRecording { file, bytes, source: None })
 }
 
-/// Reads a whole recording as it arrives in `stream`; a file of another format is converted
-/// instead, which happens for servers that do not send parts of a file. `opening` numbers this
-/// opening; fails if the user has opened another recording since.
+/// Reads a whole recording from `stream` as its bytes arrive. A file of another format, which can
+/// only be recognized here if the server does not support ranges, is imported instead. `opening` is
+/// the number of this opening; fails if a later one has started.
 async fn load_whole(
     app: &App,
     name: &str,
@@ -312,8 +320,8 @@ async fn load_whole(
     Ok(LoadedRecording { file, bytes, source: None })
 }
 
-/// Shows a recording at the view of a link.
-fn show(app: &App, name: &str, origin: &Source, link: &Link, loaded: LoadedRecording) -> Result<(), JsValue> {
+/// Puts a loaded recording on the page at the view of a link.
+fn show(app: &App, name: &str, origin: &RecordingSource, link: &Link, loaded: LoadedRecording) -> Result<(), JsValue> {
     let LoadedRecording { mut file, bytes, source } = loaded;
     let warning = file.warning.take();
     // Only now: a file that cannot be read leaves a live view as it is.
@@ -322,7 +330,7 @@ fn show(app: &App, name: &str, origin: &Source, link: &Link, loaded: LoadedRecor
     let shown = state.session.model.show(name, file);
     shown.map_err(|error| JsValue::from(format!("{name}: {error}")))?;
     state.bytes = bytes;
-    state.sources = Sources { recording: origin.clone(), second: Source::None };
+    state.sources = Sources { recording: origin.clone(), second: RecordingSource::None };
     state.fetches.reset(source);
     state.messages = MessageQueue::default();
     if let Some(warning) = warning {
@@ -333,7 +341,7 @@ fn show(app: &App, name: &str, origin: &Source, link: &Link, loaded: LoadedRecor
     Ok(())
 }
 
-/// How a file can be read: any range of its bytes, or only from the first byte to the last.
+/// The way in which a file can be read: by ranges, as a stream, or with an importer.
 enum Access {
     /// In any order.
     Ranges(ByteSource),

@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 
 use super::super::browser::window;
 use super::app::App;
-use crate::protocol::{Call, Source};
+use crate::protocol::{Call, RecordingSource};
 use crate::views::ViewKind;
 
 /// Sets a property of a JavaScript object.
@@ -54,16 +54,17 @@ pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     Reflect::set(&window, &"vramscope".into(), &api).map(|_| ())
 }
 
-/// Returns the source that a script names by a URL or a `File`, and the objects beside the call.
-fn source_of(app: &App, source: JsValue) -> (Source, Vec<JsValue>) {
+/// Converts a script's argument, a URL or a `File`, to a source and the objects to send beside the
+/// call.
+fn source_of(app: &App, source: JsValue) -> (RecordingSource, Vec<JsValue>) {
     match source.as_string() {
-        Some(url) => (Source::Url(url), Vec::new()),
-        None => (Source::File(app.0.state.borrow_mut().history.keep_file(&source)), vec![source]),
+        Some(url) => (RecordingSource::Url(url), Vec::new()),
+        None => (RecordingSource::File(app.0.state.borrow_mut().history.keep_file(&source)), vec![source]),
     }
 }
 
-/// Adds a function of up to two arguments that the engine answers; `call` makes the call and the
-/// objects beside it from the arguments.
+/// Adds a function called `name`, of up to two arguments, that the engine answers. `call` converts
+/// the arguments to the call and the objects beside it.
 fn add_call(
     app: &App,
     api: &Object,

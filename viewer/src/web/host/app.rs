@@ -33,7 +33,7 @@ struct SizeObserver {
 }
 
 /// The state of the page: elements, pictures, texts, and input that the engine has not received.
-pub(super) struct State {
+pub(super) struct PageState {
     pub(super) page: Page,
     pub(super) display: Display,
     panel: Panel,
@@ -63,7 +63,7 @@ pub(super) struct App(pub(super) Rc<Inner>);
 
 /// The running page that all [`App`] handles share.
 pub(super) struct Inner {
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<PageState>,
     port: RefCell<Option<Port>>,
     /// Whether the browser will call back for a frame.
     is_frame_requested: Cell<bool>,
@@ -103,7 +103,7 @@ impl App {
     ) -> Result<Self, JsValue> {
         let page = Page::find(document)?;
         let display = Display::new(&page)?;
-        let state = State {
+        let state = PageState {
             page,
             display,
             panel: Panel::default(),
@@ -194,7 +194,7 @@ impl App {
         promise
     }
 
-    /// Adds something that the user did to the next frame.
+    /// Adds an action of the user to the next frame's request, and requests that frame.
     pub(super) fn act(&self, action: Action) {
         self.0.state.borrow_mut().actions.push(action);
         self.want_frame();
@@ -220,8 +220,8 @@ impl App {
         }
     }
 
-    /// Sends the engine the user's actions, and the sizes of the pictures if they have changed;
-    /// after the frame in flight if there is one.
+    /// Sends the engine the request for a frame: the user's actions, and the sizes of the pictures
+    /// if they have changed. If a frame is in flight, requests the next one after it.
     fn request_frame(&self, clock_ms: f64) {
         self.0.is_frame_requested.set(false);
         if self.0.is_frame_in_flight.get() {
@@ -238,7 +238,7 @@ impl App {
         }
     }
 
-    /// Shows a frame of the engine: pictures, texts and contents of the panes.
+    /// Shows a frame that the engine has drawn, and updates the browser's history.
     pub(super) fn show_frame(&self, mut update: PageUpdate, pixels: &[JsValue]) {
         let (link, entry) = (std::mem::take(&mut update.link), update.entry);
         let is_wanted = self.show_content(update, pixels) | self.0.is_frame_wanted.take();
@@ -270,8 +270,8 @@ impl App {
         is_wanted
     }
 
-    /// Gives the focus to the filter that the user waits for, with the text typed meanwhile, if the
-    /// filter is on the page now.
+    /// Moves the focus to the filter field for which the user has pressed the search key, with the
+    /// text typed meanwhile, once the field is on the page.
     fn finish_early_search(&self) {
         if !self.focus_search_field() {
             return;
@@ -286,8 +286,8 @@ impl App {
         }
     }
 
-    /// Gives the focus to the filter of a pane, its text selected. Returns false if no pane has
-    /// one.
+    /// Moves the focus to the filter field of a pane and selects its text. Returns false if no pane
+    /// has one.
     pub(super) fn focus_search_field(&self) -> bool {
         // Listeners for the focus may need the state.
         let Some(field) = self.0.state.borrow().page.search_field() else { return false };
@@ -295,7 +295,8 @@ impl App {
         field.focus().is_ok()
     }
 
-    /// Tells the engine which rows of a long list are in view, after the user has scrolled a pane.
+    /// Tells the engine which rows of a pane's long list are in view, after the user has scrolled
+    /// the pane.
     pub(super) fn scrolled(&self, pane: usize) {
         // Content that changes while a frame is shown is measured at its end.
         let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
@@ -308,7 +309,7 @@ impl App {
         }
     }
 
-    /// Resolves or rejects the promise of a call.
+    /// Resolves or rejects the promise of call `number` with the engine's answer.
     pub(super) fn settle(&self, number: u32, result: Result<String, String>) {
         let Some((resolve, reject)) = self.0.calls.borrow_mut().remove(&number) else { return };
         let _ = match result {
@@ -317,7 +318,8 @@ impl App {
         };
     }
 
-    /// Requests a frame with new sizes when the page's size or the color scheme changes.
+    /// Registers observers that request a frame with new sizes when the page's size or color scheme
+    /// changes.
     fn observe_size(&self) -> Result<(), JsValue> {
         let resized = |app: &Self| {
             if let Ok(mut state) = app.0.state.try_borrow_mut() {
@@ -342,7 +344,8 @@ impl App {
         Ok(())
     }
 
-    /// Keeps the requested rows of long lists in view after the panes' sizes have changed.
+    /// Scrolls long lists so that their requested rows stay in view after the panes' sizes have
+    /// changed.
     fn update_lists(&self) {
         let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
         for pane in 0..state.lists.len() {
@@ -350,7 +353,7 @@ impl App {
         }
     }
 
-    /// Makes the next frame ask for new sizes and colors.
+    /// Makes the next frame's request contain the current sizes and color scheme.
     pub(super) fn remeasure(&self) {
         self.0.state.borrow_mut().resized = true;
         self.want_frame();
@@ -368,7 +371,7 @@ impl App {
     }
 }
 
-impl State {
+impl PageState {
     /// Shows pictures, texts and contents of a frame. `pixels` has the pixels of its pictures.
     fn show_frame(&mut self, update: &PageUpdate, pixels: &[JsValue]) -> Result<(), JsValue> {
         for (&(surface, width, height), pixels) in update.pictures.iter().zip(pixels) {
@@ -412,21 +415,21 @@ impl State {
         Ok(())
     }
 
-    /// Scrolls the list of a pane to the row that the engine asks for.
+    /// Scrolls the list of a pane to the row that the engine requests.
     fn update_list(&mut self, pane: usize) {
         let rows = self.lists[pane].1.updated(&self.page.panes[pane].content);
         self.tell_rows(pane, rows);
     }
 
-    /// Tells the engine in the next frame which rows of a pane's list are in view: the first one
-    /// and their number.
+    /// Adds to the next frame's request which rows of a pane's list are in view: the first one and
+    /// their number; `None` if the engine knows them.
     fn tell_rows(&mut self, pane: usize, rows: Option<(u64, u64)>) {
         if let Some((first, count)) = rows {
             self.actions.push(Action::Command(format!("scroll {pane} {first} {count}")));
         }
     }
 
-    /// Shows the running program's commands.
+    /// Shows the commands that the running program offers in their panel.
     pub(super) fn show_controls(&self) {
         self.controls.show(&self.page, self.is_live, self.is_connected);
     }

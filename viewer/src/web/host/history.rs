@@ -6,16 +6,16 @@ use web_sys::{Event, HashChangeEvent};
 use super::super::browser::{run_after, window};
 use super::app::App;
 use super::page_history::{history, write};
-use crate::protocol::{Source, Sources, ToEngine};
+use crate::protocol::{RecordingSource, Sources, ToEngine};
 
 /// Delay in milliseconds between a change of the view and updating the page's address. Browsers
 /// limit the rate of updates.
 const LINK_DELAY_MS: i32 = 400;
-/// Text if a file is not kept any more.
+/// Message when the user goes back to a file that the page no longer has.
 const FILE_IS_GONE: &str =
     "This page was reloaded since the file was open, so the browser cannot open it again: open it once more.";
 
-/// Registers the listeners for changes of the address.
+/// Registers the listeners for changes of the page's address, such as going back.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     let window = window()?;
     app.on(window.as_ref(), "popstate", |app: &App, _: Event| {
@@ -36,7 +36,8 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Returns the recordings of the current entry; `None` if the page has not made it.
+/// Returns the recordings in the current entry of the browser's history; `None` if the page has not
+/// created the entry.
 fn entry_sources() -> Option<Sources> {
     serde_json::from_str(&history()?.state().ok()?.as_string()?).ok()
 }
@@ -49,7 +50,7 @@ pub(super) fn go(steps: i32) {
     }
 }
 
-/// Shows the view of the current entry, which the user has gone back to.
+/// Shows the view and the recordings of the history entry that the user has gone to.
 fn go_back(app: &App, sources: Sources) {
     let hash = window().and_then(|window| window.location().hash()).unwrap_or_default();
     let fragment = hash.trim_start_matches('#').to_owned();
@@ -68,20 +69,20 @@ fn go_back(app: &App, sources: Sources) {
 }
 
 impl App {
-    /// Notes that the engine has gone back.
+    /// Handles that the engine has finished going back to a view.
     pub(super) fn went_back(&self) {
         let history = &mut self.0.state.borrow_mut().history;
         history.going_back = history.going_back.saturating_sub(1);
         self.want_frame();
     }
 
-    /// Notes the recordings of the next frames.
+    /// Stores the sources of the recordings that the next frames show.
     pub(super) fn sources_changed(&self, sources: Sources) {
         self.0.state.borrow_mut().history.shown.0 = sources;
     }
 
-    /// Brings the browser's history up to date with a frame: its fragment, and the engine's number
-    /// of entries.
+    /// Updates the browser's history after a frame: `link` is the view as a URL fragment, `entry`
+    /// the engine's number of entries.
     pub(super) fn update_history(&self, link: String, entry: u64) {
         // The address is used until the engine is ready.
         let is_starting = self.0.on_ready.borrow().is_some();
@@ -93,32 +94,29 @@ impl App {
         if is_starting || !is_shown || history.going_back > 0 || history.shown == history.written {
             return;
         }
-        let was_empty = history.written.0.recording == Source::None;
+        let was_empty = history.written.0.recording == RecordingSource::None;
         let is_other = history.shown.0 != history.written.0;
         if (is_new || is_other) && !was_empty {
             // The previous entry shows the result of the gestures since.
             if !is_other && before != history.written.1 {
                 write(&history.written.0, &before, &history.written.0, false);
             }
-            write(&history.shown.0, &history.shown.1, &history.written.0, true);
-            history.written = history.shown.clone();
+            history.write_shown(true);
         } else if is_other {
-            write(&history.shown.0, &history.shown.1, &history.written.0, false);
-            history.written = history.shown.clone();
+            history.write_shown(false);
         } else if !std::mem::replace(&mut history.is_scheduled, true) {
             let app = self.clone();
             run_after(LINK_DELAY_MS, move || app.write_link());
         }
     }
 
-    /// Writes the current view to the newest entry.
+    /// Writes the current view to the newest entry of the browser's history.
     fn write_link(&self) {
         let mut state = self.0.state.borrow_mut();
         let history = &mut state.history;
         history.is_scheduled = false;
         if history.going_back == 0 && history.shown != history.written {
-            write(&history.shown.0, &history.shown.1, &history.written.0, false);
-            history.written = history.shown.clone();
+            history.write_shown(false);
         }
     }
 }

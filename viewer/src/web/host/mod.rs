@@ -33,7 +33,7 @@ use web_sys::{File, MessageChannel, MessagePort};
 use self::app::App;
 use super::browser::{run_after, window};
 use super::panic_message;
-use crate::protocol::{FromEngine, PageStage, Source, ToEngine};
+use crate::protocol::{FromEngine, PageStage, RecordingSource, ToEngine};
 
 /// Starts the page on the current document.
 ///
@@ -49,7 +49,7 @@ pub fn start(file: Option<File>, connect: Option<Function>, script: Option<Funct
     }
 }
 
-/// Starts the page and returns the promise of its readiness.
+/// Starts the page and returns a promise that resolves once the page is ready; see [`start`].
 fn start_app(file: Option<File>, connect: Option<&Function>, script: Option<Function>) -> Result<Promise, JsValue> {
     let document = window()?.document().ok_or("the window has no document")?;
     let app = App::new(&document, engine_port(connect)?, react)?;
@@ -61,13 +61,13 @@ fn start_app(file: Option<File>, connect: Option<&Function>, script: Option<Func
     let address = window()?.location().href()?;
     let ready = Promise::new(&mut |resolve, _| *app.0.on_ready.borrow_mut() = Some(resolve));
     let objects: Vec<JsValue> = file.into_iter().map(JsValue::from).collect();
-    let embedded = objects.first().map(|file| Source::File(app.0.state.borrow_mut().history.keep_file(file)));
+    let embedded = objects.first().map(|file| RecordingSource::File(app.0.state.borrow_mut().history.keep_file(file)));
     app.send_with(&ToEngine::Start { address, file: embedded.unwrap_or_default() }, &objects);
     app.want_frame();
     Ok(ready)
 }
 
-/// Returns the page's end of the channel to the engine.
+/// Starts the engine, in a worker if `connect` can, and returns the page's port to it.
 fn engine_port(connect: Option<&Function>) -> Result<MessagePort, JsValue> {
     let connected = connect.and_then(|connect| connect.call0(&JsValue::UNDEFINED).ok());
     if let Some(port) = connected.and_then(|port| port.dyn_into().ok()) {
@@ -78,7 +78,7 @@ fn engine_port(connect: Option<&Function>) -> Result<MessagePort, JsValue> {
     Ok(channel.port1())
 }
 
-/// Handles a message of the engine with the objects beside it.
+/// Handles a message from the engine. `objects` are the blobs and buffers beside it.
 fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
     match message {
         FromEngine::Frame(frame) => {

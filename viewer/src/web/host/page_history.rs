@@ -10,12 +10,13 @@ use wasm_bindgen::prelude::*;
 use web_sys::{History, UrlSearchParams};
 
 use super::super::browser::window;
-use crate::protocol::{Source, Sources};
+use crate::protocol::{RecordingSource, Sources};
 
-/// Maximum number of files that are kept for going back.
+/// Maximum number of files that the page keeps so that the user can go back to them.
 const MAX_FILES: usize = 16;
 
-/// The page's entries in the browser's history.
+/// The state of the page's entries in the browser's history: the view on the page and the newest
+/// entry.
 #[derive(Default)]
 pub(super) struct PageHistory {
     /// The recordings and the fragment in the newest entry.
@@ -33,6 +34,13 @@ pub(super) struct PageHistory {
 }
 
 impl PageHistory {
+    /// Writes the view on the page to the browser's history, as a new entry (`as_newest`) or in
+    /// place of the current one.
+    pub(super) fn write_shown(&mut self, as_newest: bool) {
+        write(&self.shown.0, &self.shown.1, &self.written.0, as_newest);
+        self.written = self.shown.clone();
+    }
+
     /// Keeps a file that the user has chosen, and returns its number.
     pub(super) fn keep_file(&mut self, file: &JsValue) -> u64 {
         // Numbers of an earlier load of the page, in entries of the history, are not used again.
@@ -44,28 +52,29 @@ impl PageHistory {
         self.last_file
     }
 
-    /// Returns the file with a number; `None` if it is not kept any more.
+    /// Returns the file with this number; `None` if the page no longer has it.
     pub(super) fn file(&self, number: u64) -> Option<JsValue> {
         self.files.iter().find(|(known, _)| *known == number).map(|(_, file)| file.clone())
     }
 
-    /// Returns the files of sources, in order; `None` if one is not kept any more.
+    /// Returns the files of sources, in order; `None` if the page no longer has one of them.
     pub(super) fn files_of(&self, sources: &Sources) -> Option<Vec<JsValue>> {
         let numbers = [&sources.recording, &sources.second].into_iter().filter_map(|source| match source {
-            Source::File(number) => Some(*number),
+            RecordingSource::File(number) => Some(*number),
             _ => None,
         });
         numbers.map(|number| self.file(number)).collect()
     }
 }
 
-/// Returns the browser's history.
+/// Returns the browser's history; `None` without a window.
 pub(super) fn history() -> Option<History> {
     window().ok()?.history().ok()
 }
 
-/// Writes an entry with recordings and a view: as the newest, or in place of the newest.
-/// `addressed` are the recordings in the page's current address.
+/// Writes an entry of the browser's history with recordings and a view, as a new entry
+/// (`as_newest`) or in place of the newest. `addressed` are the recordings in the page's current
+/// address.
 pub(super) fn write(sources: &Sources, fragment: &str, addressed: &Sources, as_newest: bool) {
     let (Ok(window), Some(history)) = (window(), history()) else { return };
     let location = window.location();
@@ -82,14 +91,14 @@ pub(super) fn write(sources: &Sources, fragment: &str, addressed: &Sources, as_n
     };
 }
 
-/// Returns the parameters of the page's address with the URLs of other recordings; files and the
-/// running program have no URL.
+/// Returns the address's parameters (`search`) with the recordings' URLs replaced by those of
+/// `sources`. Files and the running program have no URL.
 fn search_for(search: &str, sources: &Sources) -> String {
     let Ok(parameters) = UrlSearchParams::new_with_str(search) else { return search.to_owned() };
     let mut has_changed = false;
     for (name, source) in [("trace", &sources.recording), ("compare", &sources.second)] {
         let url = match source {
-            Source::Url(url) => Some(url.as_str()),
+            RecordingSource::Url(url) => Some(url.as_str()),
             _ => None,
         };
         if parameters.get(name).as_deref() == url {

@@ -11,12 +11,12 @@ use crate::ui::{Attribute, Element, Node, Tag};
 /// Name of the attribute with the command that an element runs.
 pub(super) const COMMAND: &str = "data-command";
 
-/// Content that is on the page, below one element.
+/// The nodes that are on the page as the children of one element.
 #[derive(Default)]
 pub(super) struct Rendered(Vec<Node>);
 
 impl Rendered {
-    /// Makes the children of `root` show `nodes`.
+    /// Changes the children of the page's element `root` to `nodes`.
     pub(super) fn show(&mut self, document: &Document, root: &HtmlNode, nodes: &[Node]) -> Result<(), JsValue> {
         patch_children(document, root, &self.0, nodes)?;
         self.0 = nodes.to_vec();
@@ -24,7 +24,7 @@ impl Rendered {
     }
 }
 
-/// Changes the children of `parent` from `old` to `new`.
+/// Changes the children of the page's element `parent`, which show `old`, to `new`.
 fn patch_children(document: &Document, parent: &HtmlNode, old: &[Node], new: &[Node]) -> Result<(), JsValue> {
     for (index, node) in new.iter().enumerate() {
         let shown = parent.child_nodes().item(index as u32);
@@ -64,12 +64,12 @@ fn is_virtual(element: &Element) -> bool {
     element.attributes.iter().any(|(name, _)| *name == Attribute::VirtualRows)
 }
 
-/// Creates the browser's node for a node.
+/// Creates the browser's node that shows `node`.
 fn create(document: &Document, node: &Node) -> Result<web_sys::Node, JsValue> {
     match node {
         Node::Text(text) => Ok(document.create_text_node(text).into()),
         Node::Element(element) => {
-            let shown = document.create_element(element.tag.name())?;
+            let shown = document.create_element(&element.tag.name())?;
             patch_element(document, &shown, &Element::new(element.tag), element)?;
             Ok(shown.into())
         }
@@ -119,7 +119,8 @@ fn set_link(shown: &HtmlNode, address: &str) -> Result<(), JsValue> {
     shown.set_attribute("href", address)
 }
 
-/// Changes the variables of the style sheet that an element sets.
+/// Changes the style sheet's variables of an element, such as the color of a swatch, from `before`
+/// to `after`.
 fn patch_style(shown: &HtmlNode, before: &Element, after: &Element) -> Result<(), JsValue> {
     let Some(html) = shown.dyn_ref::<HtmlElement>() else { return Ok(()) };
     let style = html.style();
@@ -137,8 +138,8 @@ fn patch_style(shown: &HtmlNode, before: &Element, after: &Element) -> Result<()
     Ok(())
 }
 
-/// Sets the values of fields, which attributes change only before the user has edited them. A field
-/// that the user is editing keeps its text.
+/// Sets the value of a field, because browsers ignore changes of its attribute once the user has
+/// edited it. A field that the user is editing keeps its text.
 fn set_values(shown: &HtmlNode, before: &Element, after: &Element) {
     let value = after.attributes.iter().find(|(name, _)| *name == Attribute::Value).map(|(_, value)| value);
     if let Some(select) = shown.dyn_ref::<HtmlSelectElement>() {

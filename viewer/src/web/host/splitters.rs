@@ -7,29 +7,20 @@ use super::app::App;
 use super::storage;
 use crate::pane_sizes::{PaneSizes, Splitter};
 
-/// Name of the setting.
+/// Name of the browser's stored setting with the sizes of the page's parts.
 const SETTING: &str = "sizes";
-/// Percent by which an arrow key moves a splitter.
+/// Percentage points by which an arrow key moves a splitter.
 const STEP: f64 = 2.0;
-/// Number that the buttons of a pressed primary button have.
+/// Bit of the primary (left) button in a pointer event's `buttons`.
 const PRIMARY: u16 = 1;
 
-/// Returns the id of a splitter's element.
-const fn id(splitter: Splitter) -> &'static str {
-    match splitter {
-        Splitter::Timeline => "split-timeline",
-        Splitter::Panes => "split-panes",
-        Splitter::Details => "split-details",
-    }
-}
-
-/// Applies the sizes that were stored, and registers the listeners of all splitters.
+/// Applies the stored sizes of the page's parts, and registers the listeners of all splitters.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     let sizes = PaneSizes::parse(&storage::load(SETTING));
     app.0.state.borrow_mut().sizes = sizes;
     for splitter in Splitter::ALL {
         show(app, splitter);
-        let element = app.0.state.borrow().page.element(id(splitter))?;
+        let element = app.0.state.borrow().page.element(&format!("split-{}", splitter.name()))?;
         let captured = element.clone();
         app.on(&element, "pointerdown", move |_: &App, event: PointerEvent| {
             event.prevent_default();
@@ -61,7 +52,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     Ok(())
 }
 
-/// Handles a key on a splitter. Returns false if it is not for the splitter.
+/// Handles a key press on a splitter. Returns false if the key does nothing there.
 fn press(app: &App, splitter: Splitter, key: &str) -> bool {
     let (least, most) = splitter.limits();
     // The details are right of their splitter.
@@ -92,27 +83,27 @@ pub(super) fn execute(app: &App, argument: &str) {
     store(app);
 }
 
-/// Changes the share of a splitter by `percent`.
+/// Adds `percent` percentage points to the share of a splitter.
 fn move_by(app: &App, splitter: Splitter, percent: f64) {
     if let Some(shown) = shown_percent(app, splitter) {
         set(app, splitter, Some(shown + percent));
     }
 }
 
-/// Sets the share of a splitter in percent; `None` for the default.
+/// Sets the share of a splitter in percent (`None` for the default) and shows it on the page.
 fn set(app: &App, splitter: Splitter, percent: Option<f64>) {
     app.0.state.borrow_mut().sizes.set(splitter, percent);
     show(app, splitter);
     app.remeasure();
 }
 
-/// Keeps the sizes for the next time that the page is opened.
+/// Stores the sizes of the page's parts in the browser.
 fn store(app: &App) {
     let text = app.0.state.borrow().sizes.text();
     storage::store(SETTING, &text);
 }
 
-/// Shows the size of a splitter on the page.
+/// Applies the share of a splitter to the page.
 fn show(app: &App, splitter: Splitter) {
     let variable = format!("--{}", splitter.name());
     {
@@ -125,12 +116,15 @@ fn show(app: &App, splitter: Splitter) {
         };
     }
     if let Some(percent) = shown_percent(app, splitter) {
-        app.0.state.borrow().page.set_attribute(id(splitter), "aria-valuenow", &format!("{percent:.0}"));
+        app.0.state.borrow().page.set_attribute(
+            &format!("split-{}", splitter.name()),
+            "aria-valuenow",
+            &format!("{percent:.0}"),
+        );
     }
 }
 
-/// Returns the elements whose sizes a splitter changes: the part, and the whole of which it is a
-/// share.
+/// Returns the element whose size a splitter sets, and the element of which that size is a share.
 fn part_and_whole(app: &App, splitter: Splitter) -> Option<(HtmlElement, HtmlElement)> {
     let (part, whole) = match splitter {
         Splitter::Timeline => ("timeline-section", "app"),
@@ -141,7 +135,7 @@ fn part_and_whole(app: &App, splitter: Splitter) -> Option<(HtmlElement, HtmlEle
     Some((state.page.element(part).ok()?, state.page.element(whole).ok()?))
 }
 
-/// Returns the share that is on the screen, in percent.
+/// Returns a splitter's share as measured on the screen, in percent.
 fn shown_percent(app: &App, splitter: Splitter) -> Option<f64> {
     let (part, whole) = part_and_whole(app, splitter)?;
     let (part, whole) = (part.get_bounding_client_rect(), whole.get_bounding_client_rect());
@@ -152,7 +146,8 @@ fn shown_percent(app: &App, splitter: Splitter) -> Option<f64> {
     Some(share * 100.0).filter(|percent| percent.is_finite())
 }
 
-/// Returns the share at which a splitter is below the pointer, in percent.
+/// Returns the share, in percent, that moves a splitter to the pointer's position (x, y) in CSS
+/// pixels.
 fn percent_at(app: &App, splitter: Splitter, (x, y): (i32, i32)) -> Option<f64> {
     let (part, whole) = part_and_whole(app, splitter)?;
     let (part, whole) = (part.get_bounding_client_rect(), whole.get_bounding_client_rect());

@@ -9,21 +9,22 @@ use web_sys::{DataTransfer, File};
 
 use super::super::browser::error_text;
 use super::app::App;
-use crate::protocol::{Source, Sources};
+use crate::protocol::{RecordingSource, Sources};
 
-/// Names of the commands that the script executes.
+/// Names of the commands that the start page's script executes.
 const COMMANDS: [&str; 6] = ["start", "recent", "forget", "example", "compare-served", "install"];
-/// Message for these commands on a page without the script.
+/// Message for commands of the start page on a page without its script.
 const NO_SCRIPT: &str = "an exported page has no start page; open another file with Open…";
 
-/// Makes the script execute a command; `None` without a script, or if the command fails.
+/// Calls the start page's script with a command and a value, and returns its result; `None` without
+/// a script, or if the command fails.
 fn call(app: &App, command: &str, value: &JsValue) -> Option<JsValue> {
     let script = app.0.start_script.borrow().clone()?;
     script.call2(&JsValue::UNDEFINED, &command.into(), value).ok()
 }
 
-/// Executes a command of the start page, and shows the text that it returns. Returns false for
-/// other commands.
+/// Executes a command of the start page and shows the message that it returns, if any. Returns
+/// false if it is not such a command.
 pub(super) fn run(app: &App, command: &str) -> bool {
     let (name, argument) = command.split_once(' ').unwrap_or((command, ""));
     if !COMMANDS.contains(&name) {
@@ -46,7 +47,7 @@ pub(super) fn run(app: &App, command: &str) -> bool {
     true
 }
 
-/// Fills the lists of the start page, which appears.
+/// Shows the start page and fills its lists.
 pub(super) fn show(app: &App) {
     call(app, "show", &JsValue::UNDEFINED);
 }
@@ -56,12 +57,12 @@ pub(super) fn close(app: &App) -> bool {
     call(app, "close", &JsValue::UNDEFINED).is_some_and(|was_shown| was_shown.is_truthy())
 }
 
-/// Adds the recording on the page to the recent files.
+/// Adds the recording on the page to the start page's recent files.
 pub(super) fn opened(app: &App, sources: &Sources) {
     let (url, file) = match &sources.recording {
-        Source::Url(url) => (url.as_str(), None),
-        Source::File(number) => ("", app.0.state.borrow().history.file(*number)),
-        Source::Program | Source::None => return,
+        RecordingSource::Url(url) => (url.as_str(), None),
+        RecordingSource::File(number) => ("", app.0.state.borrow().history.file(*number)),
+        RecordingSource::Program | RecordingSource::None => return,
     };
     let recording = Object::new();
     for (name, value) in [("url", url.into()), ("file", file.unwrap_or_default())] {
@@ -71,7 +72,8 @@ pub(super) fn opened(app: &App, sources: &Sources) {
     call(app, "opened", &recording);
 }
 
-/// Returns the file that was dropped on the page; the script keeps a handle for opening it again.
+/// Returns the file that was dropped on the page; `None` if there is none. The start page's script
+/// keeps a handle to open it again later.
 pub(super) fn dropped(app: &App, transfer: &DataTransfer) -> Option<File> {
     let kept = call(app, "dropped", transfer).and_then(|file| file.dyn_into().ok());
     kept.or_else(|| transfer.files()?.get(0))

@@ -14,23 +14,26 @@ use crate::details;
 use crate::timeline::moment_text;
 use crate::ui::{Element, Tag};
 
-use super::context::{Context, ViewOptions};
-use super::controls::event_link;
+use crate::views::context::{Context, ViewOptions};
+use crate::views::controls::event_link;
 
-/// The fragmentation to look for, in percent, if the user has not chosen another.
+/// Default threshold of fragmentation, in percent, whose first crossing is searched.
 pub(super) const DEFAULT_PERCENT: u64 = 80;
-/// Work units of the search in one frame, of 0.2 microseconds each.
+/// Work of the search for the first crossing of the threshold in one frame, in units of about 0.2
+/// microseconds.
 pub(super) const SEARCH_WORK: u64 = 16_384;
-/// Allocations whose requests are collected in one frame, at about 10 ns each.
+/// Number of allocations that the collection of the largest requests visits in one frame, at about
+/// 10 ns each.
 const ROWS_PER_FRAME: u32 = 262_144;
-/// While a recording grows, the largest requests are collected again once it has grown by its
-/// size divided by this.
+/// Divisor of a growing recording's size: the largest requests are collected again once it has
+/// grown by the quotient.
 pub(super) const GROWTH_DIVISOR: u64 = 16;
 
-/// The inputs of a value: device, generation of the history, and the last moment read.
+/// The inputs of a cached result on fragmentation: device, generation of the history, and the last
+/// moment read.
 pub(super) type FragmentationKey = (DeviceId, u64, u64);
 
-/// The moment at which fragmentation first passed a value, and the event there.
+/// The moment at which fragmentation first exceeded the threshold, and the event that caused it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Crossing {
     /// The moment.
@@ -44,7 +47,7 @@ pub struct Crossing {
     pub(super) spans: Vec<String>,
 }
 
-/// The search for the moment at which fragmentation first passed a value.
+/// The state of the search for the moment at which fragmentation first exceeded the threshold.
 pub(super) struct Search {
     pub(super) device: DeviceId,
     pub(super) generation: u64,
@@ -55,7 +58,7 @@ pub(super) struct Search {
     pub(super) crossing: Option<Crossing>,
 }
 
-/// The table over time, and its inputs.
+/// The cached table of fragmentation metrics over time, with its inputs.
 pub(super) struct OverTime {
     pub(super) source: FragmentationKey,
     /// The moment up to which the largest requests were known.
@@ -84,7 +87,7 @@ impl OverTime {
     }
 }
 
-/// Results of the view that are kept between frames.
+/// The cached results of the view "Fragmentation".
 #[derive(Default)]
 pub struct FragmentationCache {
     pub(super) search: Option<Search>,
@@ -99,15 +102,16 @@ pub struct FragmentationCache {
     pub(super) over_time: Option<OverTime>,
 }
 
-/// Returns the fragmentation to look for, in percent.
+/// Returns the threshold of fragmentation, in percent (at most 100), whose first crossing is
+/// searched.
 #[must_use]
 pub fn threshold_percent(options: &ViewOptions) -> u64 {
     options.number.unwrap_or(DEFAULT_PERCENT).min(100)
 }
 
 impl FragmentationCache {
-    /// Continues the search for the first moment above `percent` by a bounded part. Returns true if
-    /// it can be continued at once.
+    /// Continues the search for the first moment with a fragmentation above `percent` by one
+    /// frame's work. Returns true if it can be continued at once.
     pub(super) fn search(&mut self, context: &Context<'_>, percent: u64) -> bool {
         let (recording, device, generation) = (context.recording, context.device, context.history.generation());
         self.error = None;
@@ -133,7 +137,8 @@ impl FragmentationCache {
         }
     }
 
-    /// Stops the search until parts of the recording are loaded, or for good if nothing is missing.
+    /// Handles an `error` of the search: it waits for the byte ranges `missing` to be loaded, or
+    /// stops for good if there are none.
     pub(super) fn wait_for(&mut self, missing: Vec<Range<u64>>, error: &FormatError) {
         if missing.is_empty() {
             self.error = Some(error.to_string());
@@ -141,29 +146,29 @@ impl FragmentationCache {
         self.missing = missing;
     }
 
-    /// Returns the first moment above the value, if it has been found.
+    /// Returns the first crossing of the threshold; `None` if it has not been found.
     #[must_use]
     pub fn crossing(&self) -> Option<&Crossing> {
         self.search.as_ref().and_then(|search| search.crossing.as_ref())
     }
 
-    /// Returns the columns of a chart between `edges`, with the largest requests once they are
-    /// collected.
+    /// Computes the fragmentation in chart columns between the moments `edges`, with the largest
+    /// requests once they are collected.
     pub fn columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
         let settings = recorded_settings(context.recording.info());
         let requests = context.lifetimes().zip(self.requests.as_ref().map(|(_, requests)| requests));
         fragmentation_columns(context.recording, context.device, edges, &settings, requests)
     }
 
-    /// Returns the columns of a chart like [`columns`](Self::columns), but approximate where exact
+    /// Computes chart columns like [`columns`](Self::columns), but approximately where exact
     /// columns take long.
     pub fn quick_columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
         let requests = self.requests.as_ref().map(|(_, requests)| requests);
         sampled_fragmentation_columns(context.recording, context.device, edges, requests)
     }
 
-    /// Collects a bounded part of the largest requests if they are not known, or the recording has
-    /// grown much. Returns true if the rest is to be collected in the next frame.
+    /// Continues collecting the largest requests by one frame's work if they are not known, or the
+    /// recording has grown much. Returns true if the rest must be collected in the next frame.
     pub(super) fn update_requests(&mut self, context: &Context<'_>) -> bool {
         let (generation, until) = (context.history.generation(), context.history.until());
         let is_current = self.requests.as_ref().is_some_and(|((device, of, known), _)| {
@@ -189,7 +194,7 @@ impl FragmentationCache {
         self.requests.as_ref().map(|((_, _, until), _)| *until)
     }
 
-    /// Returns the columns of the table over time.
+    /// Returns the columns of the table of metrics over time, at most `rows`.
     pub(super) fn over_time(&mut self, context: &Context<'_>, rows: u64) -> &[FragmentationColumn] {
         let source = (context.device, context.history.generation(), context.history.until());
         let (from, to) = context.range;
@@ -215,7 +220,8 @@ impl FragmentationCache {
 }
 
 impl Search {
-    /// Continues the search by a bounded part. Returns true once it is finished.
+    /// Continues the search for the first crossing by one frame's work. Returns true once it is
+    /// finished.
     pub(super) fn step(&mut self, context: &Context<'_>) -> Result<bool, FormatError> {
         let end = context.recording.end_event();
         if self.crossing.is_some() || self.searched_until == Some(end) {
@@ -264,7 +270,7 @@ impl Crossing {
         Ok(Self { crossing, what, after, spans })
     }
 
-    /// Returns the sentences about the crossing of `percent`.
+    /// Returns sentences about when and why fragmentation first exceeded `percent`.
     pub(super) fn element(&self, context: &Context<'_>, percent: u64) -> Element {
         let FragmentationCrossing { event, time_ns, fragmentation } = self.crossing;
         let text = Element::new(Tag::P).with_class("summary");

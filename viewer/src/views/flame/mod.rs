@@ -1,6 +1,8 @@
 //! The flame graph's controls, texts and table: who holds the memory, by call stack or by group.
 
-use vramscope_insight::flame::{FlameGraph, FlameNodeKind};
+mod cache;
+
+use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count};
 
@@ -10,39 +12,46 @@ use crate::theme::Theme;
 use crate::ui::{Attribute, Element, Tag, swatch};
 
 use super::ViewKind;
-use super::caches::Caches;
+use super::caches::SharedCaches;
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{choice, group_choice, group_title};
-use super::flame_cache::{Mode, Moment, grouping_of};
-use super::table::{Cell, Column, Row, Table};
+use super::table::{Cell, Table};
+use super::table_builder::TableBuilder;
 
-/// Name of the view in commands.
+pub use cache::FlameCache;
+use cache::{Mode, Moment, grouping_of};
+
+/// Name of the view "Flame graph" in commands and links.
 const VIEW: &str = ViewKind::Flame.name();
-/// Maximum number of levels by which the names in the table are indented.
+/// Maximum number of levels by which names in the flame graph's table are indented.
 const MAX_INDENT: u32 = 24;
-/// The groupings that the view offers, the default first.
+/// The groupings that the view "Flame graph" offers, the default first.
 const GROUPINGS: [GroupBy; 6] =
     [GroupBy::Stack, GroupBy::Function, GroupBy::Module, GroupBy::Category, GroupBy::File, GroupBy::Line];
 
-/// Returns true if the view needs the lifetimes of the whole recording.
+/// Returns true if the flame graph with these options needs the lifetimes of the whole recording.
 #[must_use]
 pub fn needs_history(options: &ViewOptions) -> bool {
     Mode::of(options).moment != Moment::Shown
 }
 
-/// Returns the content of the view.
+/// Returns the content of the view "Flame graph" beside its picture: controls, legend, and the
+/// nodes as a table.
 #[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+pub fn content(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut SharedCaches,
+    flame: &mut FlameCache,
+) -> ViewContent {
     let mode = Mode::of(options);
     let mut content = ViewContent {
         controls: controls(mode, options),
         legend: legend(options, context.theme),
         ..ViewContent::default()
     };
-    let Caches { flame, groupings, block_groups, .. } = caches;
-    if flame.update(context, options, groupings, block_groups).is_none() {
-        content.content = ViewContent::message("Reading the recording…").content;
-        return content;
+    if flame.update(context, options, caches).is_none() {
+        return content.with_message("Reading the recording…");
     }
     let graph = flame.graph();
     let Some(root) = graph.nodes.first() else { return content };
@@ -63,7 +72,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_table(table(graph, flame.styles(), focus, context, options))
 }
 
-/// Returns the fields that choose the mode.
+/// Returns the fields that choose the flame graph's moment and grouping, and whether library frames
+/// are folded.
 fn controls(mode: Mode, options: &ViewOptions) -> Vec<crate::ui::Node> {
     let moments = Moment::ALL.map(|moment| (Mode { moment, ..mode }.name(), moment.title()));
     let folds = [true, false]
@@ -84,8 +94,9 @@ fn controls(mode: Mode, options: &ViewOptions) -> Vec<crate::ui::Node> {
     nodes
 }
 
-/// Returns the legend of the picture's colors.
+/// Returns the legend of the flame graph's colors.
 fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
+    /// The legend's entry for boxes that are merged because they are too narrow.
     const NARROW: (BoxStyle, &str) = (BoxStyle::Other, "boxes narrower than a pixel");
     let unknown = (BoxStyle::NoStack, "no call stack");
     let group = |text: &'static str| vec![(BoxStyle::Group(GroupStyle::Group(0)), text)];
@@ -108,59 +119,48 @@ fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
     vec![Element::new(Tag::Ul).with_children(entries.into_iter().map(item)).into()]
 }
 
-/// Returns the nodes from `focus` down as a tree of rows.
+/// Returns the flame graph's nodes from node `focus` down as a table whose rows form a tree.
 fn table(graph: &FlameGraph, styles: &[BoxStyle], focus: usize, context: &Context<'_>, options: &ViewOptions) -> Table {
-    let theme = context.theme;
     let (column, caption) = match grouping_of(options) {
         GroupBy::Stack => ("call", "Bytes by call stack, callers above what they call"),
         by => (group_title(by), "Bytes by group, with what each consists of below it"),
     };
-    let columns = vec![
-        Column::text("name", column),
-        Column::bar("bytes", "bytes"),
-        Column::number("share", "share"),
-        Column::number("self_bytes", "requested here"),
-        Column::number("blocks", "blocks"),
-    ];
-    let mut table = Table::new(VIEW, caption, columns);
     let end = (graph.nodes[focus].end as usize).min(graph.nodes.len());
     let (first, count) = options.window();
     let count_of_all = end - focus;
     let first = (first as usize).min(count_of_all);
     let last = first.saturating_add(usize::try_from(count).unwrap_or(usize::MAX)).min(count_of_all);
-    if options.limit.is_none() {
-        table.window = Some((count_of_all as u64, first as u64));
-    }
     let (total, top) = (graph.nodes[0].bytes.max(1), graph.nodes[focus].depth);
-    for (index, node) in graph.nodes.iter().enumerate().take(focus + last).skip(focus + first) {
-        let level = node.depth - top;
-        let share = node.bytes as f64 / total as f64;
-        // Scripts get the label as it is; the page indents it by no-break spaces.
-        let indent = if options.limit.is_some() { 0 } else { level.min(MAX_INDENT) };
-        let name = format!("{}{}", "\u{a0}\u{a0}".repeat(indent as usize), node.label);
-        let command = if index == 0 { "flame-zoom".to_owned() } else { format!("flame-zoom {}", node.path_id) };
-        table.rows.push(Row {
-            color: Some(match styles.get(index) {
-                Some(style) if index > 0 => crate::flame::color_of(*style, theme),
-                _ => theme.faint,
-            }),
-            level: Some(level + 1),
-            is_selected: index == focus && focus > 0,
-            hidden: vec![
-                ("level", Cell::Count(u64::from(node.depth))),
-                ("is_library", Cell::Flag(matches!(node.kind, FlameNodeKind::Library { .. }))),
-                ("path", Cell::Address(node.path_id)),
-            ],
-            ..Row::new(vec![
-                name.into(),
-                Cell::Bytes(node.bytes),
-                Cell::Share(share),
-                Cell::Bytes(node.self_bytes),
-                Cell::Count(node.blocks),
-            ])
-            .with_share(share)
-            .with_command(command)
-        });
-    }
+    let share = |node: &FlameNode| node.bytes as f64 / total as f64;
+    let is_scripted = options.limit.is_some();
+    let nodes = graph.nodes.iter().enumerate().take(focus + last).skip(focus + first);
+    let nodes: Vec<(usize, &FlameNode)> = nodes.collect();
+    let mut table = TableBuilder::new(VIEW, caption, &nodes)
+        .text("name", column, |(_, node)| {
+            // Scripts get the label as it is; the page indents it by no-break spaces.
+            let indent = if is_scripted { 0 } else { (node.depth - top).min(MAX_INDENT) };
+            format!("{}{}", "\u{a0}\u{a0}".repeat(indent as usize), node.label)
+        })
+        .bar("bytes", "bytes", |(_, node)| node.bytes)
+        .number("share", "share", |(_, node)| Cell::Share(share(node)))
+        .bytes("self_bytes", "requested here", |(_, node)| node.self_bytes)
+        .count("blocks", "blocks", |(_, node)| node.blocks)
+        .hidden("level", |(_, node)| Cell::Count(node.depth.into()))
+        .hidden("is_library", |(_, node)| Cell::Flag(matches!(node.kind, FlameNodeKind::Library { .. })))
+        .hidden("path", |(_, node)| Cell::Address(node.path_id))
+        .rows(|&(index, node), row| {
+            row.color = Some(match styles.get(index) {
+                Some(style) if index > 0 => crate::flame::color_of(*style, context.theme),
+                _ => context.theme.faint,
+            });
+            (row.share, row.level) = (Some(share(node)), Some(node.depth - top + 1));
+            row.is_selected = index == focus && focus > 0;
+        })
+        .commands(|&(index, node)| match index {
+            0 => "flame-zoom".to_owned(),
+            _ => format!("flame-zoom {}", node.path_id),
+        })
+        .build();
+    table.window = (!is_scripted).then_some((count_of_all as u64, first as u64));
     table
 }

@@ -6,12 +6,13 @@ use vramscope_trace::DeviceId;
 
 use crate::flame::{BoxStyle, box_styles};
 
-use super::context::{Context, Groupings, ViewOptions};
-use super::groups::{BlockGroupCache, group_styles};
+use crate::views::caches::SharedCaches;
+use crate::views::context::{Context, ViewOptions};
+use crate::views::groups::group_styles;
 
-/// End of the name of a mode that shows every frame of a library.
+/// Suffix of a flame graph's mode that shows every library frame instead of folding them.
 pub(super) const UNFOLDED: &str = "-unfolded";
-/// Whose bytes the graph shows.
+/// The blocks whose bytes a flame graph shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Moment {
     /// Blocks that are live at the moment on the screen.
@@ -27,7 +28,7 @@ impl Moment {
     /// All values, in the order of the menu.
     pub(super) const ALL: [Self; 3] = [Self::Shown, Self::Peak, Self::Range];
 
-    /// Returns the name in the mode.
+    /// Returns the name as a part of the view's mode.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Shown => "moment",
@@ -55,7 +56,8 @@ impl Moment {
     }
 }
 
-/// The view's variant: whose bytes it shows, and whether frames of libraries are folded.
+/// The mode of the view "Flame graph": the blocks whose bytes it shows, and whether library frames
+/// are folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mode {
     pub(super) moment: Moment,
@@ -63,7 +65,7 @@ pub(super) struct Mode {
 }
 
 impl Mode {
-    /// Reads the mode of a view's options; the default for an unknown one.
+    /// Parses the mode in the options of the view "Flame graph"; an unknown one gives the default.
     pub(super) fn of(options: &ViewOptions) -> Self {
         let name = options.mode.as_deref().unwrap_or_default();
         let (base, is_folded) = name.strip_suffix(UNFOLDED).map_or((name, true), |base| (base, false));
@@ -71,13 +73,13 @@ impl Mode {
         Self { moment, is_folded }
     }
 
-    /// Returns the name in commands.
+    /// Returns the mode's name in commands and links.
     pub(super) fn name(self) -> String {
         format!("{}{}", self.moment.name(), if self.is_folded { "" } else { UNFOLDED })
     }
 }
 
-/// The inputs of a graph; the graph is computed again when they change.
+/// The inputs of a flame graph, which is computed again when they change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlameKey {
     pub(super) device: DeviceId,
@@ -90,7 +92,7 @@ pub(super) struct FlameKey {
     pub(super) recording: (u64, usize, u64, u64),
 }
 
-/// The graph that was computed last.
+/// The cached flame graph that was computed last, with its inputs.
 #[derive(Default)]
 pub struct FlameCache {
     pub(super) key: Option<FlameKey>,
@@ -100,12 +102,13 @@ pub struct FlameCache {
     pub(super) revision: u64,
 }
 
-/// Returns the grouping of the graph.
+/// Returns the grouping that the options of the view "Flame graph" set: by call stack unless the
+/// user chose another.
 pub(super) fn grouping_of(options: &ViewOptions) -> GroupBy {
     options.by.unwrap_or(GroupBy::Stack)
 }
 
-/// Returns the grouping within the groups of a graph.
+/// Returns the grouping by which a flame graph divides each group of grouping `by`.
 const fn parts_of(by: GroupBy) -> GroupBy {
     match by {
         GroupBy::Category | GroupBy::Function | GroupBy::Line => GroupBy::Site,
@@ -114,14 +117,13 @@ const fn parts_of(by: GroupBy) -> GroupBy {
 }
 
 impl FlameCache {
-    /// Returns the graph that the options ask for, computed again if its inputs have changed;
-    /// `None` until the history has been read.
+    /// Returns the flame graph for the options, computed again if its inputs have changed; `None`
+    /// until the history that it needs has been read.
     pub fn update(
         &mut self,
         context: &Context<'_>,
         options: &ViewOptions,
-        groupings: &mut Groupings,
-        block_groups: &mut BlockGroupCache,
+        caches: &mut SharedCaches,
     ) -> Option<&FlameGraph> {
         let (mode, by) = (Mode::of(options), grouping_of(options));
         let (recording, first_event) = (context.recording, context.recording.first_event());
@@ -150,6 +152,7 @@ impl FlameCache {
                 }
             };
             let definitions = context.definitions();
+            let SharedCaches { groupings, block_groups, .. } = caches;
             let pair = groupings.pair(by, parts_of(by), context.recording).filter(|_| by != GroupBy::Stack);
             if let Some([grouping, parts]) = pair {
                 self.graph = FlameGraph::by_group(definitions, &weights, grouping, parts, mode.is_folded);
@@ -174,19 +177,19 @@ impl FlameCache {
         Some(&self.graph)
     }
 
-    /// Returns the graph that was computed last.
+    /// Returns the flame graph that was computed last.
     #[must_use]
     pub fn graph(&self) -> &FlameGraph {
         &self.graph
     }
 
-    /// Returns how the nodes of that graph are painted.
+    /// Returns the fill of each node's box in the flame graph that was computed last.
     #[must_use]
     pub fn styles(&self) -> &[BoxStyle] {
         &self.styles
     }
 
-    /// Returns a number that increases when another graph is computed.
+    /// Returns a number that increases each time a flame graph is computed.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
