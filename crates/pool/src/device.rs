@@ -129,6 +129,9 @@ pub enum DeviceError {
     Driver(DriverFailure),
 }
 
+/// The result of a call to a device, or of a pool operation that calls the device.
+pub(crate) type DeviceResult<T = ()> = Result<T, DeviceError>;
+
 impl DeviceError {
     /// Creates the error for a failed call of the device's driver or of the operating system.
     ///

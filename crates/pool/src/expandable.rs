@@ -7,7 +7,7 @@
 use vramscope_trace::{EventKind, PoolKind, Sink};
 
 use crate::block::{Block, BlockState};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceResult};
 use crate::free_blocks::{Fit, FitKey};
 use crate::index::BlockIndex;
 use crate::pool::{Origin, Pool};
@@ -22,9 +22,10 @@ impl<D: Device> Pool<D> {
     /// Returns the free block to use for `request`; `None` if none may be used. `fit` is the
     /// smallest block that is large enough, and belongs to an expandable segment.
     ///
-    /// With `expandable_segments` on, the next larger block is preferred as long as it can grow
-    /// (its own size plus the unmapped bytes after it) to less than the block before it. With it
-    /// off, blocks of expandable segments may not be used.
+    /// With `expandable_segments` on, moves from block to next larger block as long as that block
+    /// can grow to fewer bytes (its own size plus the unmapped bytes after it). Blocks that can
+    /// grow the most are thus kept for larger requests. With it off, blocks of expandable segments
+    /// may not be used.
     pub(crate) fn expandable_fit(&self, mut fit: Fit, request: &Request) -> Option<Fit> {
         let free = &self.pools[request.stream_pool].free;
         let after = |fit: Fit| free.at_or_after(FitKey { address: fit.key.address + 1, ..fit.key });
@@ -62,7 +63,7 @@ impl<D: Device> Pool<D> {
         request: &Request,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<Option<BlockIndex>, DeviceError> {
+    ) -> DeviceResult<Option<BlockIndex>> {
         let size = request.size;
         let mut candidate = match self.find_growable_block(request) {
             Some(index) => index,
@@ -81,9 +82,9 @@ impl<D: Device> Pool<D> {
         Ok(Some(candidate))
     }
 
-    /// Returns the lowest block of the request's stream pool from which on adjacent free and
-    /// unmapped blocks are large enough together, at least one of them unmapped; `None` if there is
-    /// none.
+    /// Returns the lowest block of the request's stream pool at which a series of adjacent free and
+    /// unmapped blocks begins that is large enough for the request and has at least one unmapped
+    /// block; `None` if no series is.
     fn find_growable_block(&self, request: &Request) -> Option<BlockIndex> {
         let is_free = |&index: &BlockIndex| self.blocks[index].state == BlockState::Free;
         self.pools[request.stream_pool].unmapped.values().find_map(|&unmapped| {
@@ -102,7 +103,7 @@ impl<D: Device> Pool<D> {
 
     /// Reserves the address range of a new expandable segment for the request's stream pool, and
     /// returns the unmapped block that spans it.
-    fn reserve_addresses(&mut self, request: &Request, origin: Origin) -> Result<BlockIndex, DeviceError> {
+    fn reserve_addresses(&mut self, request: &Request, origin: Origin) -> DeviceResult<BlockIndex> {
         let (bytes, page_bytes) = self.expandable_range(self.kind_of(request.block_pool), request.size);
         let address = self.device.reserve_addresses(bytes)?;
         if let Err(error) = self.check_range(address, bytes) {
@@ -144,7 +145,7 @@ impl<D: Device> Pool<D> {
         bytes: u64,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<BlockIndex, DeviceError> {
+    ) -> DeviceResult<BlockIndex> {
         let Block { address, size, stream_pool, .. } = self.blocks[index];
         let (_, page_bytes) = self.segment_start_and_page_bytes(&self.blocks[index]);
         let bytes = bytes.min(size).next_multiple_of(page_bytes).min(size);
@@ -168,12 +169,7 @@ impl<D: Device> Pool<D> {
     /// Unmaps the whole pages of the free block `index`, which is in its stream pool; the rest of
     /// the block stays free. Does nothing if the block has no whole page. Releases the address
     /// range if nothing in the segment is mapped any more.
-    pub(crate) fn unmap(
-        &mut self,
-        index: BlockIndex,
-        origin: Origin,
-        sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn unmap(&mut self, index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> DeviceResult {
         let block = self.blocks[index];
         let (start, page_bytes) = self.segment_start_and_page_bytes(&block);
         let start_page = start + (block.address - start).next_multiple_of(page_bytes);
@@ -223,7 +219,7 @@ impl<D: Device> Pool<D> {
 
     /// Returns the address range of an expandable segment to the device. The unmapped block `index`
     /// must span the segment.
-    fn release_addresses(&mut self, index: BlockIndex) -> Result<(), DeviceError> {
+    fn release_addresses(&mut self, index: BlockIndex) -> DeviceResult {
         let Block { address, size, stream_pool, .. } = self.blocks[index];
         self.device.release_addresses(address, size)?;
         self.pools[stream_pool].unmapped.remove(&address);

@@ -3,7 +3,7 @@
 use vramscope_trace::{EventKind, Sink};
 
 use crate::block::{Block, BlockState};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceResult};
 use crate::error::FreeError;
 use crate::index::{BlockIndex, StreamPoolIndex};
 use crate::pool::{Origin, Pool};
@@ -26,8 +26,8 @@ impl<D: Device> Pool<D> {
         freed.map_err(FreeError::Device)
     }
 
-    /// Frees an allocated block, as [`free`](Self::free) does, that is not in
-    /// [`live`](Self::live) any more or never was.
+    /// Frees an allocated block by its index, as [`free`](Self::free) does by its address. The
+    /// block must not be in [`live`](Self::live), the table of allocated blocks by address.
     ///
     /// # Errors
     /// If the device cannot record the events that mark the end of other streams' use. The pool is
@@ -38,7 +38,7 @@ impl<D: Device> Pool<D> {
         index: BlockIndex,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
+    ) -> DeviceResult {
         let &Block { address, size, stream_pool, has_stream_uses, .. } = &self.blocks[index];
         if has_stream_uses {
             self.defer_free(index, origin.site)?;

@@ -4,7 +4,7 @@
 use vramscope_trace::{EventKind, MempoolId, PoolKind, Sink};
 
 use crate::block::Block;
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, DeviceResult};
 use crate::free_blocks::{Fit, FitKey};
 use crate::index::{BlockIndex, BlockPoolIndex};
 use crate::pool::{Origin, Pool};
@@ -69,7 +69,7 @@ impl<D: Device> Pool<D> {
         block_pool: BlockPoolIndex,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
+    ) -> DeviceResult {
         let free = self.pools.free_blocks(block_pool).filter(|&index| {
             let block = &self.blocks[index];
             block.expandable || !block.is_split()
@@ -86,11 +86,7 @@ impl<D: Device> Pool<D> {
     /// age is the number of searches in its pool since it became free. Each round releases the
     /// candidates whose age is at least the average, until the bytes above the threshold are
     /// released or none is left.
-    pub(crate) fn collect_garbage(
-        &mut self,
-        origin: Origin,
-        sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn collect_garbage(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> DeviceResult {
         let threshold = self.settings.garbage_collection_threshold;
         let Some(limit) = self.limit_bytes.filter(|_| threshold > 0.0) else { return Ok(()) };
         let Some(excess_bytes) = self.reserved_bytes().checked_sub((threshold * limit as f64) as u64) else {
@@ -131,7 +127,7 @@ impl<D: Device> Pool<D> {
         request: &Request,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<bool, DeviceError> {
+    ) -> DeviceResult<bool> {
         let Some(max) = self.settings.max_split_size_bytes else { return Ok(false) };
         let key = FitKey { size: request.size.max(max), address: 0 };
         let free = &self.pools[request.stream_pool].free;
@@ -158,23 +154,13 @@ impl<D: Device> Pool<D> {
     /// Releases the segment of the oversize free block `index` if the block spans it; otherwise
     /// does nothing. An oversize block spans its segment unless it was split under earlier
     /// settings.
-    fn release_unsplit(
-        &mut self,
-        index: BlockIndex,
-        origin: Origin,
-        sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
+    fn release_unsplit(&mut self, index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> DeviceResult {
         if self.blocks[index].is_split() { Ok(()) } else { self.release_segment(index, origin, sink) }
     }
 
     /// Returns an ordinary (not expandable) segment to the device. The free block `index` must span
     /// it.
-    fn release_segment(
-        &mut self,
-        index: BlockIndex,
-        origin: Origin,
-        sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
+    fn release_segment(&mut self, index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> DeviceResult {
         let block = self.blocks[index];
         let Block { address, size, stream_pool, .. } = block;
         self.device.release(address, size)?;

@@ -3,7 +3,7 @@
 use vramscope_trace::{DeviceId, DeviceState, Extent, Segment as RecordedSegment};
 
 use crate::block::BlockState;
-use crate::device::{Device, DeviceError, StreamEvent};
+use crate::device::{Device, DeviceError, DeviceResult, StreamEvent};
 use crate::index::{BlockIndex, BlockPoolIndex, StreamPoolIndex};
 use crate::pool::{Origin, Pool};
 use crate::settings::Settings;
@@ -73,7 +73,7 @@ impl<D: Device> Pool<D> {
         ranges: &[&RecordedSegment],
         end: Option<u64>,
         stream_pool: StreamPoolIndex,
-    ) -> Result<(), DeviceError> {
+    ) -> DeviceResult {
         let (first, last) = (ranges[0], ranges[ranges.len() - 1]);
         let start = first.address;
         let (wanted_bytes, page_bytes) = self.expandable_range(first.pool.kind, last.end() - start);

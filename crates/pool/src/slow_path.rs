@@ -10,8 +10,8 @@
 
 use vramscope_trace::{EventKind, MempoolId, Sink};
 
-use crate::block::{Block, BlockState};
-use crate::device::{Device, DeviceError};
+use crate::block::Block;
+use crate::device::{Device, DeviceError, DeviceResult};
 use crate::error::{AllocateError, OutOfMemory};
 use crate::index::{BlockIndex, StreamPoolIndex};
 use crate::pool::{Origin, Pool, Segment};
@@ -69,7 +69,7 @@ impl<D: Device> Pool<D> {
         request: &Request,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<Option<BlockIndex>, DeviceError> {
+    ) -> DeviceResult<Option<BlockIndex>> {
         let bytes = size::segment_size(&self.settings, request.size);
         // As in PyTorch, the limit is compared with the size of a whole segment even if an
         // expandable segment would map less.
@@ -99,10 +99,10 @@ impl<D: Device> Pool<D> {
         bytes: u64,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<BlockIndex, DeviceError> {
+    ) -> DeviceResult<BlockIndex> {
         let address = self.device.reserve(bytes)?;
         if let Err(error) = self.check_range(address, bytes) {
-            // The range cannot be used. The first error is the one to report.
+            // The pool cannot use the range. Report why, not an error of its release.
             let _ = self.device.release(address, bytes);
             return Err(error);
         }
@@ -133,16 +133,11 @@ impl<D: Device> Pool<D> {
         let first = self.blocks.insert(Block {
             address,
             size,
-            requested: 0,
-            free_since: 0,
-            prev: None,
-            next: None,
             stream_pool,
             site,
-            state: BlockState::Free,
             mapped: !expandable,
             expandable,
-            has_stream_uses: false,
+            ..Block::default()
         });
         self.segments.insert(address, Segment { size, page_bytes, stream_pool, site, first });
         self.private_pools.add_segment(self.pools[stream_pool].key.owner);
@@ -151,7 +146,7 @@ impl<D: Device> Pool<D> {
 
     /// Returns an error if a range from the device is no valid address range or overlaps a segment.
     /// A device's addresses may come from a file, so they are checked.
-    pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    pub(crate) fn check_range(&self, address: u64, bytes: u64) -> DeviceResult {
         let end = address.checked_add(bytes).filter(|_| address != 0);
         let Some(end) = end else {
             return Err(DeviceError::Failed(format!(

@@ -57,22 +57,19 @@ impl BlockPool {
 
 /// All block pools (a size class of the default pool or of a private pool each) and their stream
 /// pools. The first two block pools are the small and large default ones.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct BlockPools {
     block_pools: Vec<BlockPool>,
+    /// Indices of removed block pools, for new ones to use.
     vacant_block_pools: Vec<BlockPoolIndex>,
     stream_pools: Vec<StreamPool>,
+    /// Indices of the stream pools of removed block pools, for new ones to use.
     vacant_stream_pools: Vec<StreamPoolIndex>,
 }
 
 impl BlockPools {
     pub(crate) fn new() -> Self {
-        let mut pools = Self {
-            block_pools: Vec::new(),
-            vacant_block_pools: Vec::new(),
-            stream_pools: Vec::new(),
-            vacant_stream_pools: Vec::new(),
-        };
+        let mut pools = Self::default();
         for kind in [PoolKind::Small, PoolKind::Large] {
             pools.insert_block_pool(PoolKey::default_of(kind));
         }
@@ -101,13 +98,14 @@ impl BlockPools {
         self.vacant_block_pools.push(pool);
     }
 
-    /// Returns the block pool with this index.
+    /// Returns the block pool (a size class of the default pool or of a private pool) with this
+    /// index.
     #[inline]
     pub(crate) fn block_pool(&self, pool: BlockPoolIndex) -> &BlockPool {
         &self.block_pools[pool.get()]
     }
 
-    /// Returns the block pool with this index for changes.
+    /// Returns the block pool with this index mutably.
     #[inline]
     pub(crate) fn block_pool_mut(&mut self, pool: BlockPoolIndex) -> &mut BlockPool {
         &mut self.block_pools[pool.get()]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use vramscope_trace::{MempoolId, Sink, SiteId, StreamId};
 
 use crate::block::BlockState;
-use crate::device::{Device, DeviceError, StreamEvent};
+use crate::device::{Device, DeviceError, DeviceResult, StreamEvent};
 use crate::error::FreeError;
 use crate::index::BlockIndex;
 use crate::pool::{Origin, Pool};
@@ -40,7 +40,7 @@ impl<D: Device> Pool<D> {
     /// Changes nothing if the device fails.
     // Never inlined: few frees defer, and every free would carry its code.
     #[inline(never)]
-    pub(crate) fn defer_free(&mut self, index: BlockIndex, site: SiteId) -> Result<(), DeviceError> {
+    pub(crate) fn defer_free(&mut self, index: BlockIndex, site: SiteId) -> DeviceResult {
         if self.private_pools.is_capturing() {
             self.stream_uses.defer_until_capture_ends(index, site);
         } else {
@@ -55,12 +55,7 @@ impl<D: Device> Pool<D> {
 
     /// Records an event on each of `streams` and defers the free of the block `index`, made at
     /// `site`, until all of them have passed. Changes nothing if the device fails.
-    fn record_events(
-        &mut self,
-        index: BlockIndex,
-        streams: BTreeSet<StreamId>,
-        site: SiteId,
-    ) -> Result<(), DeviceError> {
+    fn record_events(&mut self, index: BlockIndex, streams: BTreeSet<StreamId>, site: SiteId) -> DeviceResult {
         let mut events = Vec::with_capacity(streams.len());
         for &stream in &streams {
             match self.device.record_event(stream) {
@@ -78,7 +73,7 @@ impl<D: Device> Pool<D> {
 
     /// Records stream events (CUDA events) for the blocks that were freed during a graph capture,
     /// now that it has ended. Blocks that only captured work used are freed at once.
-    fn record_deferred_events(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), DeviceError> {
+    fn record_deferred_events(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> DeviceResult {
         let mut freed = self.stream_uses.take_freed_in_capture().into_iter();
         while let Some(index) = freed.next() {
             let streams = self.stream_uses.uncaptured_streams(index);
@@ -129,7 +124,7 @@ impl<D: Device> Pool<D> {
         mempool: Option<MempoolId>,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
+    ) -> DeviceResult {
         self.counters.num_sync_all_streams += 1;
         self.record_deferred_events(origin, sink)?;
         let mut next = self.stream_uses.next_waiting_stream(None);

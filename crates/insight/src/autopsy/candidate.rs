@@ -61,7 +61,7 @@ impl RemedyKind {
     }
 }
 
-/// A change with which a simulated run has no such failure.
+/// A change that prevents the failure in a simulated run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
     /// The kind of change.
@@ -69,8 +69,8 @@ pub struct Remedy {
     /// The change, as a line to paste or a phrase.
     pub detail: String,
     /// The reserved peak of the unchanged program with enough memory, minus that of the changed
-    /// program: what two runs on a GPU show as `torch.cuda.max_memory_reserved()`. Both are
-    /// followed to the end that [`Remedies::follows`](super::Remedies::follows) says.
+    /// program: what two runs on a GPU show as `torch.cuda.max_memory_reserved()`. Both runs end
+    /// where [`Remedies::follows`](super::Remedies::follows) says.
     pub saves_bytes: u64,
     /// The reserved peak of the changed run.
     pub peak_reserved_bytes: u64,
@@ -91,13 +91,16 @@ pub(super) enum Change {
     EmptyCache,
     /// Release all private pools before the failed request.
     ReleasePools,
-    /// Free blocks at once, without waiting for other streams.
+    /// Free the blocks of these requests (event numbers) at once, without waiting for other
+    /// streams.
     FreeAtOnce(Arc<[u64]>),
-    /// Free each request's block before an event.
+    /// Free the block of each request before an event: (event number of the request, event number).
     FreeBefore(Arc<[(u64, u64)]>),
-    /// Free each request's block before an event, and request it again before another.
+    /// Free the block of each request before an event, and request it again before a later one:
+    /// (event number of the request, the two event numbers).
     FreeBetween(Arc<[(u64, u64, u64)]>),
-    /// Divide the sizes of requests, and of the failed one if the flag is set; 0 parts omit them.
+    /// Divide the sizes of these requests (event numbers) by a number, and the failed request's if
+    /// the flag is true. The number 0 omits the requests.
     Divide(Arc<[u64]>, u64, bool),
 }
 
@@ -107,16 +110,16 @@ impl Change {
         matches!(self, Self::Divide(_, parts, _) if *parts > 0)
     }
 
-    /// Returns the change as edits of a program. `failed` are the events of the failed request,
-    /// `baseline` is what every run changes.
+    /// Returns the change as edits of a program. `failed` are the event numbers of the failed
+    /// request and its repetitions, `baseline` are the edits of every run.
     pub(super) fn edits(&self, failed: &[u64], baseline: &Edits) -> Edits {
         let mut edits = baseline.clone();
         match self {
             Self::None => {}
-            Self::Synchronize => failed.iter().for_each(|&event| edits.synchronize_before(event)),
-            Self::EmptyCache => failed.iter().for_each(|&event| edits.empty_cache_before(event)),
-            Self::ReleasePools => failed.iter().for_each(|&event| edits.release_private_pools_before(event)),
-            Self::FreeAtOnce(requests) => requests.iter().for_each(|&request| edits.free_at_once(request)),
+            Self::Synchronize => edits.synchronized_before.extend(failed),
+            Self::EmptyCache => edits.emptied_before.extend(failed),
+            Self::ReleasePools => edits.pools_released_before.extend(failed),
+            Self::FreeAtOnce(requests) => edits.freed_at_once.extend(requests.iter()),
             Self::FreeBefore(frees) => frees.iter().for_each(|&(request, event)| edits.free_before(request, event)),
             Self::FreeBetween(frees) => {
                 frees.iter().for_each(|&(request, from, to)| edits.free_between(request, from, to));
@@ -135,6 +138,7 @@ impl Change {
 /// One change to try.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
+    /// The change, as a line to paste or a phrase.
     pub(super) detail: String,
     /// Other settings than the recorded ones.
     pub(super) settings: Option<Settings>,

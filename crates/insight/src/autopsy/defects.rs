@@ -1,6 +1,6 @@
 //! Defects of PyTorch's allocator that a recording shows without a failed request.
 //!
-//! Each rule looks at the moment at which most memory was reserved.
+//! Each defect has a function that looks for it at the moment at which most memory was reserved.
 //! `tests/labelled/DEFECTS.md` describes the defects and has a recording of each.
 
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ use vramscope_pool::Settings;
 use vramscope_pool::rerun::{Edits, Workload};
 use vramscope_trace::{Block, ByteSize, Count, DeviceId, DeviceState, FormatError, IncidentKind, Recording, Replay};
 
-/// A defect is reported if it wastes at least this part of the reserved memory: a quarter.
+/// Divisor: a defect is reported if it wastes at least a quarter of the reserved memory.
 const MIN_WASTED_PART: u64 = 4;
 
-/// The least number of blocks whose frees are deferred: one or two may just be waiting.
+/// Minimum number of blocks with deferred frees for a defect: one or two may just be waiting.
 const MIN_DEFERRED: usize = 3;
 
 /// A defect of PyTorch's allocator that a recording shows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Defect {
     /// The issue of pytorch/pytorch that describes it.
     pub pytorch_issue: u32,
@@ -44,7 +44,7 @@ impl Defect {
     pub fn saved_bytes(&self, workload: &Workload, settings: &Settings) -> Option<u64> {
         let (changed, at_once) = self.fix.as_ref()?;
         let mut edits = Edits::default();
-        at_once.iter().for_each(|&request| edits.free_at_once(request));
+        edits.freed_at_once.extend(at_once);
         let unchanged = workload.simulate(settings, None);
         let fixed = workload.edited(&edits).simulate(changed, None);
         Some(unchanged.peak_reserved_bytes.saturating_sub(fixed.peak_reserved_bytes))
@@ -70,17 +70,14 @@ pub fn defects(
         let Some(peak) = recording.series(id).map(|series| series.peak_reserved()) else { continue };
         let state = replay.seek(recording, peak.event)?;
         let Some(device) = state.device(id) else { continue };
-        let rules = [
+        let defects = [
             oversize_ranges(device, settings),
             ignored_threshold(device, settings),
             deferred_frees(device, settings, &mut || private_pool_requests(id)),
         ];
-        for rule in rules.into_iter().flatten() {
-            let Rule { pytorch_issue, bytes, summary, remedy, fix } = rule;
-            if bytes > 0 && bytes >= peak.bytes / MIN_WASTED_PART {
-                found.push(Defect { pytorch_issue, device: id, event: peak.event, bytes, summary, remedy, fix });
-            }
-        }
+        let is_large = |defect: &Defect| defect.bytes > 0 && defect.bytes >= peak.bytes / MIN_WASTED_PART;
+        let defects = defects.into_iter().flatten().filter(is_large);
+        found.extend(defects.map(|defect| Defect { device: id, event: peak.event, ..defect }));
     }
     // A cap that refused a request makes the threshold effective.
     let has_failure = recording.incidents().iter().any(|one| matches!(one.kind, IncidentKind::OutOfMemory { .. }));
@@ -88,18 +85,10 @@ pub fn defects(
     Ok(found)
 }
 
-/// A rule that finds one kind of waste at a moment, see [`Defect`].
-struct Rule {
-    pytorch_issue: u32,
-    bytes: u64,
-    summary: String,
-    remedy: &'static str,
-    fix: Option<(Settings, Vec<u64>)>,
-}
-
-/// #193400: free ranges of expandable segments that are larger than `max_split_size` are not used
+/// Finds pytorch/pytorch#193400: free ranges of expandable segments that are larger than
+/// `max_split_size` are not used
 /// for smaller requests.
-fn oversize_ranges(device: &DeviceState, settings: &Settings) -> Option<Rule> {
+fn oversize_ranges(device: &DeviceState, settings: &Settings) -> Option<Defect> {
     let max_split = settings.max_split_size_bytes.filter(|_| settings.expandable_segments)?;
     let expandable = device.segments().filter(|segment| segment.expandable);
     let free = expandable.flat_map(|segment| device.extents(segment)).filter(|extent| extent.block.is_none());
@@ -111,11 +100,12 @@ fn oversize_ranges(device: &DeviceState, settings: &Settings) -> Option<Rule> {
     );
     let fixed = Settings { max_split_size_bytes: None, ..settings.clone() };
     let remedy = "Omit max_split_size_mb with expandable_segments:True.";
-    Some(Rule { pytorch_issue: 193_400, bytes, summary, remedy, fix: Some((fixed, Vec::new())) })
+    Some(Defect { pytorch_issue: 193_400, bytes, summary, remedy, fix: Some((fixed, Vec::new())), ..Defect::default() })
 }
 
-/// #106660: `garbage_collection_threshold` has no effect without a memory fraction.
-fn ignored_threshold(device: &DeviceState, settings: &Settings) -> Option<Rule> {
+/// Finds pytorch/pytorch#106660: `garbage_collection_threshold` has no effect without a memory
+/// fraction.
+fn ignored_threshold(device: &DeviceState, settings: &Settings) -> Option<Defect> {
     let has_cap = settings.per_process_memory_fraction < 1.0 || settings.limit_bytes.is_some();
     if settings.garbage_collection_threshold <= 0.0 || has_cap || settings.expandable_segments {
         return None;
@@ -128,16 +118,17 @@ fn ignored_threshold(device: &DeviceState, settings: &Settings) -> Option<Rule> 
         ByteSize(bytes)
     );
     let remedy = "Call torch.cuda.set_per_process_memory_fraction, for example with 0.9.";
-    // The share of the device that the threshold then means is not recorded.
-    Some(Rule { pytorch_issue: 106_660, bytes, summary, remedy, fix: None })
+    // No `fix`: the threshold is a share of the device's memory, whose size is not recorded.
+    Some(Defect { pytorch_issue: 106_660, bytes, summary, remedy, ..Defect::default() })
 }
 
-/// #175015: inside of `use_mem_pool`, frees of blocks that another stream used do not complete.
+/// Finds pytorch/pytorch#175015: inside of `use_mem_pool`, frees of blocks that another stream used
+/// do not complete.
 fn deferred_frees(
     device: &DeviceState,
     settings: &Settings,
     private_pool_requests: &mut dyn FnMut() -> BTreeSet<u64>,
-) -> Option<Rule> {
+) -> Option<Defect> {
     let pending = |block: &&Block| block.pending_free;
     let pending_bytes: u64 = device.blocks().filter(pending).map(|block| block.size).sum();
     let is_much = pending_bytes >= device.counters().reserved / MIN_WASTED_PART;
@@ -160,5 +151,12 @@ fn deferred_frees(
         Count(requests.len() as u64).of("freed block", "freed blocks")
     );
     let remedy = "Let the allocating stream wait (current_stream().wait_stream(other)) in place of record_stream.";
-    Some(Rule { pytorch_issue: 175_015, bytes, summary, remedy, fix: Some((settings.clone(), requests)) })
+    Some(Defect {
+        pytorch_issue: 175_015,
+        bytes,
+        summary,
+        remedy,
+        fix: Some((settings.clone(), requests)),
+        ..Defect::default()
+    })
 }

@@ -14,14 +14,14 @@ use super::remedies::Candidates;
 use crate::failures::OomCause;
 use crate::history::History;
 
-/// A remedy that saves less than this part of the unchanged peak is not reported.
+/// Divisor: a remedy that saves less than 1/64 of the unchanged program's peak is not reported.
 const MIN_SAVED_PART: u64 = 64;
 
 /// Maximum number of different failures in a report for which remedies are searched.
 pub const MAX_SEARCHES: usize = 8;
 
-/// A run with divided requests may reserve the capacity less this part: a program's own parts are
-/// not equal to the byte.
+/// Divisor: a run with divided requests may reserve 1/64 less than the capacity, because a program
+/// does not divide a request into exactly equal parts.
 const DIVISION_MARGIN: u64 = 64;
 
 /// How far the simulated runs of a failure are followed.
@@ -29,7 +29,8 @@ const DIVISION_MARGIN: u64 = 64;
 pub enum Horizon {
     /// To the failed request and the recorded events after it, which are no complete step.
     Failure,
-    /// To the end of the step after the failed one, which repeat the last complete step.
+    /// To the end of the step after the failed one. The recording has neither, so both repeat the
+    /// last complete step.
     NextStep,
     /// To the end of the recording, which has complete steps after the failure.
     Recorded,
@@ -59,14 +60,14 @@ pub struct RemedyRun {
 }
 
 impl RemedyRun {
-    /// Returns the program of the run: that of the search, changed.
+    /// Returns the program of the run: `search_program`, changed by the run's edits.
     #[must_use]
     pub fn program<'w>(&self, search_program: &'w Workload) -> Cow<'w, Workload> {
         search_program.edited(&self.edits)
     }
 
-    /// Makes the run, all at once. Callers that make it in steps simulate
-    /// [`program`](Self::program) with these settings and capacity.
+    /// Simulates the whole run. A caller that simulates in steps uses [`program`](Self::program)
+    /// with the run's settings and capacity.
     #[must_use]
     pub fn simulate(&self, search_program: &Workload) -> RunResult {
         let program = self.program(search_program);
@@ -79,7 +80,7 @@ impl RemedyRun {
 /// The result of a simulated run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunResult {
-    /// The requests that failed ([`Simulation::failed_requests`]).
+    /// The event numbers of the requests that failed ([`Simulation::failed_requests`]).
     pub failed: Vec<u64>,
     /// Peak of the reserved bytes.
     pub peak_reserved_bytes: u64,
@@ -88,11 +89,11 @@ pub struct RunResult {
 /// The purpose of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// The unchanged program must fail as recorded.
+    /// The unchanged program, to check that it fails as recorded.
     Recorded,
     /// The unchanged program with enough memory.
     Unlimited,
-    /// The alternative of a candidate.
+    /// An alternative: the index of its trial, and its index in the trial.
     Alternative(usize, usize),
 }
 
@@ -114,14 +115,16 @@ pub struct Remedies {
 #[derive(Clone, Debug)]
 struct Trial {
     candidate: Candidate,
-    /// The next alternative.
+    /// Index of the next alternative to try.
     next: usize,
+    /// Whether a run of an alternative was handed out and is not finished.
     is_running: bool,
-    /// The best alternative so far and its reserved peak.
+    /// Index of the best alternative so far, and its reserved peak in bytes.
     best: Option<(usize, u64)>,
 }
 
 impl Trial {
+    /// Creates the trial of a candidate, before its first alternative.
     fn new(candidate: Candidate) -> Self {
         Self { candidate, next: 0, is_running: false, best: None }
     }
@@ -133,7 +136,7 @@ impl Trial {
     }
 }
 
-/// Tries what would have prevented one failure.
+/// Searches for changes that would have prevented one failure.
 ///
 /// [`next_run`](Self::next_run) returns runs until the next one depends on results that are still
 /// missing. The caller makes several at once if it can, and passes each result to
@@ -149,10 +152,9 @@ pub struct RemedySearch {
     failed: Vec<u64>,
     /// Failures that a changed run may still have: the recorded ones of other requests.
     permitted: BTreeSet<u64>,
-    /// Changes in every run that correct the recording, which lacks the private pool of the failed
-    /// request.
+    /// Edits of every run. They add the private pool of the failed request, which recordings lack.
     baseline: Edits,
-    /// The program as it goes on after the failure, if that is not recorded.
+    /// The program with an assumed continuation after the failure, if none is recorded.
     continued: Option<Box<Workload>>,
     follows: Horizon,
     trials: Vec<Trial>,
@@ -183,17 +185,17 @@ impl RemedySearch {
             Some(_) => Horizon::NextStep,
             None => Horizon::Failure,
         };
-        // A continued program has no recorded events after the failure.
+        // An assumed continuation replaces the recorded events after the failure.
         let last = if continued.is_some() { event } else { u64::MAX };
         let failed: Vec<u64> = oom.events.iter().copied().filter(|&one| one >= event && one <= last).collect();
         let permitted = autopsy.events_of(oom.failure.device).filter(|one| !failed.contains(one)).collect();
         let mut baseline = Edits::default();
         let is_unused = oom.cause == OomCause::BlockNotUsed && autopsy.settings().max_split_size_bytes.is_none();
         if oom.cause == OomCause::PoolWithoutRelease || is_unused {
-            failed.iter().for_each(|&event| baseline.request_from_private_pool(event));
+            baseline.from_private_pool.extend(&failed);
         }
-        // Never more than the program could have had: a limit that is not known exactly could make
-        // a change look sufficient that is not.
+        // The lower bound of a capacity that is not known exactly: with the upper bound, an
+        // insufficient change could look sufficient.
         let capacity_bytes = [capacity_bytes, Some(oom.certain_bytes())].into_iter().flatten().min();
         let mut replay = Replay::new();
         let state = replay.seek(recording, event.saturating_sub(1))?;
@@ -231,7 +233,8 @@ impl RemedySearch {
         })
     }
 
-    /// Returns the program that the runs change: `workload`, or it continued after the failure.
+    /// Returns the program that the runs change: `workload`, or `workload` with an assumed
+    /// continuation after the failure.
     #[must_use]
     pub fn program<'w>(&'w self, workload: &'w Workload) -> &'w Workload {
         self.continued.as_deref().unwrap_or(workload)
@@ -249,7 +252,7 @@ impl RemedySearch {
         }
         match (self.reproduced, self.unchanged_peak_bytes) {
             (Some(true), None) => {
-                // A later run replaces this value.
+                // The result of the run replaces this value.
                 self.unchanged_peak_bytes = Some(u64::MAX);
                 let unlimited = Settings { limit_bytes: None, ..self.settings.clone() };
                 return run(&unlimited, None, self.baseline.clone(), Purpose::Unlimited);
@@ -276,7 +279,8 @@ impl RemedySearch {
             Purpose::Recorded => {
                 let first = self.failed.first();
                 let is_recorded = |event: &u64| {
-                    // What follows a failed request of a continued program cannot be compared.
+                    // Events after the failed request may be assumed, so they are not compared with
+                    // the recording.
                     is_permitted(event) || self.failed.contains(event) || Some(event) > first
                 };
                 let fails = first.is_some_and(|first| result.failed.contains(first));
@@ -302,7 +306,7 @@ impl RemedySearch {
         (self.trials.iter().filter(is_tried).count(), self.trials.len())
     }
 
-    /// Returns the remedies that help.
+    /// Returns the remedies found, once the search is complete.
     #[must_use]
     pub fn into_remedies(self) -> Remedies {
         let unchanged_peak_bytes = self.unchanged_peak_bytes.unwrap_or(0);

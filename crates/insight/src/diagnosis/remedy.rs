@@ -35,18 +35,19 @@ pub(super) fn settings_trials(context: &Context<'_>, problem: Problem) -> Vec<Tr
     tried.into_iter().filter(|settings| settings != recorded).map(trial).collect()
 }
 
-/// Returns the trial of a changed program, whose remedy is the finding's own.
+/// Returns the trial of the program changed by `edits`, for the remedy that the finding already
+/// describes.
 fn changed(context: &Context<'_>, edits: Edits) -> Trial {
     Trial { detail: None, settings: context.settings.clone(), edits, goal: Goal::ReservedPeak }
 }
 
-/// Returns the trial that frees each block at the end of the step in which it was allocated; of a
-/// block between two steps, the later one.
+/// Returns the trial that frees each block at the end of the step in which it was allocated. A
+/// block allocated between two steps counts for the later one.
 pub(super) fn freed_in_step(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
     let steps = context.steps.as_slice();
     for one in blocks {
-        // What follows the last step is kept at the end.
+        // Blocks that were allocated after the last step are not freed earlier.
         if let Some(step) = steps.get(steps.partition_point(|step| step.to_event < one.first_moment)) {
             edits.free_before(one.first_moment, step.to_event.saturating_add(1));
         }
@@ -54,7 +55,7 @@ pub(super) fn freed_in_step(context: &Context<'_>, blocks: impl IntoIterator<Ite
     changed(context, edits)
 }
 
-/// Returns the trial without some requests.
+/// Returns the trial without the requests that allocated `blocks`.
 pub(super) fn omitted(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
     blocks.into_iter().for_each(|one| edits.divide(one.first_moment, 0));
@@ -64,21 +65,21 @@ pub(super) fn omitted(context: &Context<'_>, blocks: impl IntoIterator<Item = Al
 /// Returns the trial in which the frees of blocks do not wait for other streams.
 pub(super) fn freed_at_once(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
-    blocks.into_iter().for_each(|one| edits.free_at_once(one.first_moment));
+    edits.freed_at_once.extend(blocks.into_iter().map(|one| one.first_moment));
     changed(context, edits)
 }
 
 /// Returns the trial in which all private pools are one.
 pub(super) fn one_private_pool(context: &Context<'_>) -> Trial {
     let mut edits = Edits::default();
-    edits.share_private_pools();
+    edits.shares_private_pools = true;
     changed(context, edits)
 }
 
 /// Returns the trial in which the program does not empty the cache.
 pub(super) fn without_emptying_cache(context: &Context<'_>) -> Trial {
     let mut edits = Edits::default();
-    edits.keep_cache();
+    edits.keeps_cache = true;
     Trial { goal: Goal::DeviceAllocations, ..changed(context, edits) }
 }
 

@@ -95,20 +95,17 @@ impl CallSequence {
         let mut completions: Vec<usize> = log.calls.iter().filter_map(completed).collect();
         completions.sort_unstable();
         let completion_ranks = (0..).zip(&completions).map(|(rank, &completion)| (completion, rank)).collect();
-        let (slots, targets) = (HashMap::default(), HashMap::new());
         let capacity = log.len();
         let (steps, origins) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
         let sequence = CallSequence { steps, origins, events: Vec::with_capacity(capacity), ..CallSequence::default() };
         let origin = Origin { time_ns: history.entries.first().map_or(0, |entry| entry.time_ns), ..Origin::default() };
-        let vacant = Vec::new();
-        let last_target = None;
         let mut builder = SequenceBuilder {
             history,
             sequence,
-            slots,
-            vacant,
-            targets,
-            last_target,
+            slots: HashMap::default(),
+            vacant: Vec::new(),
+            targets: HashMap::new(),
+            last_target: None,
             completion_ranks,
             origin,
             event: 0,
@@ -124,14 +121,19 @@ impl CallSequence {
         }
         builder.sequence
     }
+
+    /// Appends a step, made at `origin` and before the event number `event`.
+    pub(super) fn push(&mut self, step: Step, origin: Origin, event: u64) {
+        self.steps.push(step);
+        self.origins.push(origin);
+        self.events.push(event);
+    }
 }
 
 impl SequenceBuilder<'_> {
-    /// Appends a step to the sequence.
+    /// Appends a step to the sequence, with the origin and event of the call that is being added.
     fn push(&mut self, step: Step) {
-        self.sequence.steps.push(step);
-        self.sequence.origins.push(self.origin);
-        self.sequence.events.push(self.event);
+        self.sequence.push(step, self.origin, self.event);
     }
 
     /// Appends the steps of a call. The entries that the call led to have the indices `from..end`

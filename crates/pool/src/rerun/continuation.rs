@@ -1,4 +1,5 @@
-//! Continues a recorded program after a failed request, as an earlier step went on.
+//! Continues a recorded training program after a failed request, by repeating the calls of the last
+//! complete training step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -6,19 +7,19 @@ use std::ops::Range;
 use super::call_sequence::{CallSequence, Step};
 use super::repeats::Repeats;
 use super::workload::Workload;
-use crate::pool::Origin;
 
-/// Minimum share of a failed step's requests, in percent, that an earlier step must have made at
-/// equal positions.
+/// Minimum share, in percent, of the failed training step's requests that must equal the previous
+/// training step's requests at equal positions.
 const MIN_EQUAL_PERCENT: usize = 90;
 
-/// A block by the step that requests it and its position among the step's requests.
+/// A block, identified by the number of the training step that requests it and the position of its
+/// request in that step, both from 0.
 type BlockKey = (usize, usize);
 
 impl Workload {
     /// Returns the program continued after the failed request of event `failed`, as if the request
-    /// had succeeded: the calls up to it, the rest of the previous step after its equal request,
-    /// and the previous step once more.
+    /// had succeeded: the calls up to it; then, from the previous training step, the calls after
+    /// the equal request; then all calls of the previous training step once more.
     ///
     /// `step_starts` are the moments at which complete steps before the failure begin, and last the
     /// moment at which the failed step begins. If the failed step's requests are larger or smaller
@@ -36,29 +37,33 @@ impl Workload {
     }
 }
 
-/// Builds the continued sequence.
+/// Builds the call sequence of a program that continues after its failed request.
 struct Continuer<'a> {
     from: &'a CallSequence,
     /// The index of the failed request.
     failed_at: usize,
-    /// The calls of the last complete step, whose number is `reference`.
+    /// The calls of the last complete training step, which are repeated.
     reference_calls: Range<usize>,
+    /// The number of the last complete training step, from 0.
     reference: usize,
-    /// The requests of each step, by index.
+    /// For each training step, the indices of its requests in `from`.
     requests: Vec<Vec<usize>>,
-    /// The blocks that the calls of the last complete step free.
+    /// The block that each call of the last complete training step frees, by index of the call.
     freed: BTreeMap<usize, BlockKey>,
-    /// The slots of the blocks that are live.
+    /// The slots of the blocks that the continued program holds.
     live: BTreeMap<BlockKey, u32>,
     sizes: SizeMap,
     to: CallSequence,
     repeats: Repeats,
+    /// The event number of the next repeated call.
     next_event: u64,
     /// Difference between the rank of a repeated pending free and the recorded one.
     rank_offset: u32,
 }
 
 impl<'a> Continuer<'a> {
+    /// Prepares the continuation after the failed request of event `failed`; `None` if the program
+    /// cannot be continued, see [`Workload::continued`].
     fn new(from: &'a CallSequence, failed: u64, step_starts: &[u64]) -> Option<Self> {
         let is_failed =
             |(step, &event): (&Step, &u64)| event == failed && matches!(step, Step::Allocate { failed: true, .. });
@@ -137,6 +142,7 @@ impl<'a> Continuer<'a> {
         })
     }
 
+    /// Returns the continued sequence, and which of its calls repeat which recorded calls.
     fn run(mut self) -> (CallSequence, Repeats) {
         let (reference, failed_step) = (&self.requests[self.reference], &self.requests[self.reference + 1]);
         let position = failed_step.len();
@@ -150,7 +156,7 @@ impl<'a> Continuer<'a> {
             let slot = self.new_slot();
             self.live.insert((self.reference + 1, position), slot);
             let step = Step::Allocate { bytes, slot, target, failed: false };
-            self.push(step, self.from.origins[self.failed_at], self.from.events[self.failed_at]);
+            self.to.push(step, self.from.origins[self.failed_at], self.from.events[self.failed_at]);
         }
         let calls = self.reference_calls.clone();
         self.repeat(resumed_from..calls.end, 1, position + 1);
@@ -159,8 +165,9 @@ impl<'a> Continuer<'a> {
         (self.to, self.repeats)
     }
 
-    /// Appends recorded calls, repeated `later` steps later. `position` is the position of the
-    /// first request in its step.
+    /// Appends repetitions of the recorded `calls`, as calls of the training step that is `later`
+    /// steps (1 or 2) after the recorded one. The first request has the index `position` among the
+    /// requests of its step.
     fn repeat(&mut self, calls: Range<usize>, later: usize, mut position: usize) {
         for index in calls {
             let step = match self.from.steps[index] {
@@ -170,7 +177,7 @@ impl<'a> Continuer<'a> {
                         self.live.insert((self.reference + later, position), slot);
                     }
                     position += 1;
-                    Step::Allocate { bytes: self.sizes.image(bytes), slot, target, failed }
+                    Step::Allocate { bytes: self.sizes.repeated_size(bytes), slot, target, failed }
                 }
                 step @ (Step::Free { .. } | Step::DeferredFree { .. }) => {
                     let key = self.freed.get(&index).map(|&(number, position)| (number + later, position));
@@ -190,42 +197,41 @@ impl<'a> Continuer<'a> {
             let event = self.next_event;
             self.next_event = self.next_event.saturating_add(1);
             self.add_image(self.from.events[index], event, later);
-            self.push(step, self.from.origins[index], event);
+            self.to.push(step, self.from.origins[index], event);
         }
     }
 
-    /// Records that the call of event `image` repeats the call of event `recorded`.
+    /// Records that the call of event `image` repeats the call of event `recorded`, `later`
+    /// training steps (1 or 2) later.
     fn add_image(&mut self, recorded: u64, image: u64, later: usize) {
         self.repeats.references.insert(image, (recorded, later));
         self.repeats.images[later - 1].push((recorded, image));
     }
 
+    /// Returns a slot that no block of the recorded or continued program has used.
     fn new_slot(&mut self) -> u32 {
         self.to.slot_count += 1;
         (self.to.slot_count - 1) as u32
     }
-
-    fn push(&mut self, step: Step, origin: Origin, event: u64) {
-        self.to.steps.push(step);
-        self.to.origins.push(origin);
-        self.to.events.push(event);
-    }
 }
 
-/// Maps the sizes of a step's requests to the sizes of the failed step after it.
+/// Maps the request sizes of the last complete training step to the sizes that the failed training
+/// step after it uses.
 #[derive(Clone, Debug, Default)]
 struct SizeMap {
     /// The new size for each size that both steps requested at one position.
     known: BTreeMap<u64, u64>,
     /// Sizes of blocks from before the earlier step, such as parameters: they do not change.
     kept: BTreeSet<u64>,
-    /// Bytes that changed, before and after.
+    /// Sum of the sizes of all requests whose size changed: in the complete step, and in the failed
+    /// step.
     changed: (u128, u128),
 }
 
 impl SizeMap {
-    /// Compares the requests of two steps, the second of which ends at the failed request. `None`
-    /// if the second does not make the first one's requests.
+    /// Compares the requests of two training steps, given as indices in `from`; the later step ends
+    /// with the failed request, at index `failed_at`. `None` if the later step does not make the
+    /// earlier step's requests. `kept` are the sizes of blocks older than both.
     fn new(
         from: &CallSequence,
         failed_at: usize,
@@ -261,7 +267,8 @@ impl SizeMap {
         Some(Self { known, kept, changed })
     }
 
-    fn image(&self, bytes: u64) -> u64 {
+    /// Returns the size in bytes that a request for `bytes` has when the training step is repeated.
+    fn repeated_size(&self, bytes: u64) -> u64 {
         if let Some(&after) = self.known.get(&bytes) {
             return after;
         }
@@ -281,13 +288,13 @@ mod tests {
     use super::*;
     use crate::rerun::{Edits, History};
     use crate::settings::Settings;
-    use crate::{Pool, SimulatedDevice};
+    use crate::{Origin, Pool, SimulatedDevice};
 
     const MIB: u64 = 1 << 20;
 
-    /// Records steps that keep 30 MiB each, and request and free 40 MiB, on a device of 200 MiB.
-    /// Returns the recording's calls, the number of the failed event and the begins of the steps.
-    /// The last step's requests are larger by `factor`.
+    /// Records training steps that each keep 30 MiB and request and free 40 MiB, on a device of 200
+    /// MiB, until a request fails. Returns the calls, the number of the failed event, and the
+    /// moments at which the steps begin. The fourth step requests `factor` times 40 MiB.
     fn leak(factor: u64) -> (Workload, u64, Vec<u64>) {
         let mut encoder = Encoder::new(&RecordingInfo::default());
         let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(200 * MIB));
@@ -354,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn unlike_step_is_not_continued() {
+    fn step_unlike_the_one_before_is_not_continued() {
         let (workload, failed, starts) = leak(1);
         assert!(workload.continued(failed, &starts[..1]).is_none(), "no complete step");
         assert!(workload.continued(failed + 1, &starts).is_none(), "no failed request");

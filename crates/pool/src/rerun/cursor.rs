@@ -4,6 +4,7 @@
 //! the cursor, and the sink advances it when the pool makes the decision of that entry.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Display;
 use std::rc::Rc;
 
 use vramscope_trace::{EventKind, MempoolId, PoolKey, Sink, StreamId};
@@ -125,7 +126,7 @@ impl<'h> HistoryCursor<'h> {
     }
 
     /// Moves the cursor to the history's entry with index `position`, replaces the assumptions
-    /// about the next call, and clears the mismatch and the note of a refusal by the driver.
+    /// about the next call, and forgets the mismatch and the driver's refusal, if any.
     pub(super) fn seek(&self, position: usize, assumptions: Assumptions) {
         self.position.set(position);
         self.assumptions.set(assumptions);
@@ -160,6 +161,13 @@ impl<'h> HistoryCursor<'h> {
     /// Records a mismatch at the cursor's position, unless a mismatch is already recorded.
     pub(super) fn record_mismatch(&self, outcome: Outcome) {
         self.mismatch.borrow_mut().get_or_insert(Mismatch { at: self.position.get(), outcome });
+    }
+
+    /// Records a mismatch if the result of a call to the pool is an error.
+    pub(super) fn expect_success<E: Display>(&self, result: Result<(), E>) {
+        if let Err(error) = result {
+            self.record_mismatch(Outcome::Failure(error.to_string()));
+        }
     }
 
     /// Returns the recorded event at the cursor, not yet compared with the pool's: a segment,

@@ -1,4 +1,4 @@
-//! Builds the calls of a changed program.
+//! Applies [`Edits`] to the calls of a recorded program.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,29 +26,31 @@ impl Workload {
     }
 }
 
-/// A call that an edit inserts.
+/// A call that an edit inserts: the early free of a request's block, or its later repetition. It is
+/// left out if `slot` no longer holds the block of the request of event `request`.
 #[derive(Clone, Copy, Debug)]
-enum Inserted {
+enum InsertedCall {
     Free { slot: u32, request: u64 },
     Request { slot: u32, request: u64, step: Step, origin: Origin },
 }
 
-/// Builds the changed sequence.
+/// Builds the call sequence of the changed program.
 struct Editor<'a> {
     from: &'a CallSequence,
     repeats: &'a Repeats,
     edits: &'a Edits,
     to: CallSequence,
-    /// The request whose block each slot holds in the recorded program; `None` if its block is gone
-    /// already in the changed one.
+    /// For each slot, the event number of the recorded request whose block it holds; `None` if it
+    /// holds no block, or the request failed.
     holders: Vec<Option<u64>>,
-    /// Blocks that are free for now: the slot of each is empty.
+    /// Slots whose block the recorded program holds at this point but the changed program does not,
+    /// because it freed the block early or never requested it.
     absent: BTreeSet<u32>,
     /// Frees and repeated requests to insert, by the event before which they happen.
-    inserted: BTreeMap<u64, Vec<Inserted>>,
-    /// The largest rank of a pending free so far.
+    inserted: BTreeMap<u64, Vec<InsertedCall>>,
+    /// The largest rank of a deferred free so far.
     last_pending: Option<u32>,
-    /// A target in each private pool that had a request so far.
+    /// The index of one request target for each private pool that had a request so far.
     private_targets: BTreeSet<u16>,
 }
 
@@ -86,6 +88,7 @@ impl<'a> Editor<'a> {
         }
     }
 
+    /// Returns the calls of the changed program.
     fn run(mut self) -> CallSequence {
         let from = self.from;
         let mut last_event = 0;
@@ -100,25 +103,19 @@ impl<'a> Editor<'a> {
         self.to
     }
 
-    fn push(&mut self, step: Step, origin: Origin, event: u64) {
-        self.to.steps.push(step);
-        self.to.origins.push(origin);
-        self.to.events.push(event);
-    }
-
-    /// Inserts the frees and repeated requests that happen before `event`.
+    /// Appends the early frees and repeated requests that are due before `event`.
     fn insert_until(&mut self, event: u64, origin: Origin) {
         while let Some(entry) = self.inserted.first_entry().filter(|entry| *entry.key() <= event) {
             for inserted in entry.remove() {
                 match inserted {
-                    Inserted::Free { slot, request } if self.holds(slot, request) => {
-                        self.push(Step::Free { slot }, origin, event);
+                    InsertedCall::Free { slot, request } if self.holds(slot, request) => {
+                        self.to.push(Step::Free { slot }, origin, event);
                         self.absent.insert(slot);
                     }
-                    Inserted::Request { slot, request, step, origin }
+                    InsertedCall::Request { slot, request, step, origin }
                         if self.holds(slot, request) && self.absent.remove(&slot) =>
                     {
-                        self.push(step, origin, event);
+                        self.to.push(step, origin, event);
                     }
                     _ => {}
                 }
@@ -126,9 +123,10 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// Inserts the calls that happen before the events after `last_event` up to `event`.
+    /// Appends the calls that edits insert before any of the events `last_event + 1..=event`:
+    /// waiting for all streams, releasing private pools, and emptying the cache.
     fn insert_calls(&mut self, last_event: u64, event: u64, origin: Origin) {
-        // What precedes a request also precedes its repetition.
+        // A call inserted before a request is also inserted before its repetition.
         let repeated = |edits: &BTreeSet<u64>| {
             let Some((reference, later)) = self.repeats.references.get(&event) else { return false };
             let is_same = |request: &u64| {
@@ -142,26 +140,27 @@ impl<'a> Editor<'a> {
         let is_emptied = is_before(&self.edits.emptied_before);
         if is_synchronized {
             if let Some(completed) = self.last_pending {
-                self.push(Step::PassEvents { completed }, origin, event);
+                self.to.push(Step::PassEvents { completed }, origin, event);
             }
-            self.push(Step::ProcessEvents, origin, event);
+            self.to.push(Step::ProcessEvents, origin, event);
         }
         if releases_pools {
             for target in std::mem::take(&mut self.private_targets) {
-                self.push(Step::ReleasePool { target }, origin, event);
+                self.to.push(Step::ReleasePool { target }, origin, event);
             }
         }
         if is_emptied || releases_pools {
-            self.push(Step::EmptyCache, origin, event);
+            self.to.push(Step::EmptyCache, origin, event);
         }
     }
 
-    /// Returns true if a slot still belongs to a request of the recorded program.
+    /// Returns true if the slot holds the block of the recorded request of event `request`.
     fn holds(&self, slot: u32, request: u64) -> bool {
         self.holders[slot as usize] == Some(request)
     }
 
-    /// Returns the target of a request: that of the recorded one, or a private pool.
+    /// Returns the index of the target of the request of `event`: `recorded`, or a new private pool
+    /// if an edit gives the request its own.
     fn target(&mut self, event: u64, recorded: u16) -> u16 {
         let stream = self.to.targets.get(usize::from(recorded)).map(|&(stream, _)| stream);
         match (stream, u16::try_from(self.to.targets.len())) {
@@ -173,7 +172,8 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// Notes the private pool of a request, so that it can be released.
+    /// Adds the private pool of a request's target to the pools that an edit may release. Does
+    /// nothing for the default pool.
     fn add_private_target(&mut self, target: u16) {
         let owner = |target: u16| self.to.targets.get(usize::from(target)).map(|&(_, owner)| owner);
         let own = owner(target);
@@ -183,7 +183,7 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// Appends a recorded step with its changes.
+    /// Appends the recorded step of `event` as the edits change it, or leaves it out.
     fn step(&mut self, step: Step, origin: Origin, event: u64) {
         match step {
             Step::Allocate { bytes, slot, target, failed } => {
@@ -201,14 +201,14 @@ impl<'a> Editor<'a> {
                     return;
                 }
                 if let Some(early) = self.edits.early_free(event, self.repeats).filter(|_| !failed) {
-                    let free = Inserted::Free { slot, request: event };
+                    let free = InsertedCall::Free { slot, request: event };
                     self.inserted.entry(early.before).or_default().push(free);
                     if let Some(again_before) = early.again_before.filter(|&again| again > early.before) {
-                        let again = Inserted::Request { slot, request: event, step, origin };
+                        let again = InsertedCall::Request { slot, request: event, step, origin };
                         self.inserted.entry(again_before).or_default().push(again);
                     }
                 }
-                self.push(step, origin, event);
+                self.to.push(step, origin, event);
             }
             Step::Free { slot } | Step::DeferredFree { slot, .. } => {
                 let holder = self.holders[slot as usize].take();
@@ -217,12 +217,12 @@ impl<'a> Editor<'a> {
                     self.last_pending = self.last_pending.max(Some(completed));
                 }
                 if !self.absent.remove(&slot) {
-                    self.push(if is_at_once { Step::Free { slot } } else { step }, origin, event);
+                    self.to.push(if is_at_once { Step::Free { slot } } else { step }, origin, event);
                 }
             }
             Step::EmptyCache if self.edits.keeps_cache => {}
             Step::ReleasePool { .. } if self.edits.shares_private_pools => {}
-            _ => self.push(step, origin, event),
+            _ => self.to.push(step, origin, event),
         }
     }
 }
@@ -260,7 +260,7 @@ mod tests {
         workload_of(encoder)
     }
 
-    /// Returns the program whose events were encoded.
+    /// Returns the calls that are reconstructed from the encoded events.
     fn workload_of(mut encoder: Encoder) -> Workload {
         encoder.flush();
         let mut recording = Recording::new();
@@ -300,12 +300,12 @@ mod tests {
         assert!(failed(unpinned).is_empty());
         let in_private_pool = |edits: &mut Edits| {
             unpinned(edits);
-            edits.request_from_private_pool(10);
+            edits.from_private_pool.insert(10);
         };
         assert_eq!(failed(in_private_pool), [10]);
         let after_empty_cache = |edits: &mut Edits| {
             in_private_pool(edits);
-            edits.empty_cache_before(10);
+            edits.emptied_before.insert(10);
         };
         assert!(failed(after_empty_cache).is_empty());
     }
@@ -340,15 +340,15 @@ mod tests {
     #[test]
     fn private_pools_are_shared_and_the_cache_kept() {
         assert_eq!(peak_and_calls(|_| {}), (100 * MIB, 4));
-        assert_eq!(peak_and_calls(Edits::share_private_pools), (70 * MIB, 3));
-        assert_eq!(peak_and_calls(Edits::keep_cache), (100 * MIB, 3));
+        assert_eq!(peak_and_calls(|edits| edits.shares_private_pools = true), (70 * MIB, 3));
+        assert_eq!(peak_and_calls(|edits| edits.keeps_cache = true), (100 * MIB, 3));
     }
 
     #[test]
     fn edits_that_come_too_late_change_nothing() {
         assert_eq!(failed(|edits| edits.free_before(6, 11)), [10]);
         assert_eq!(failed(|edits| edits.free_between(6, 8, 9)), [10]);
-        assert_eq!(failed(|edits| edits.empty_cache_before(10)), [10], "the allocator did so itself");
+        assert_eq!(failed(|edits| assert!(edits.emptied_before.insert(10))), [10], "the allocator did so itself");
         assert_eq!(failed(|edits| edits.divide(1, 0)), [10], "event 1 is the segment, not the request");
     }
 
@@ -378,10 +378,10 @@ mod tests {
         let requests: Vec<u64> = workload.sequence.events.clone();
         let last = requests.iter().max().copied().unwrap_or(0);
         let mut synchronized = Edits::default();
-        synchronized.synchronize_before(last);
+        synchronized.synchronized_before.insert(last);
         assert_eq!(failed(&synchronized), 0);
         let mut at_once = Edits::default();
-        requests.iter().for_each(|&request| at_once.free_at_once(request));
+        at_once.freed_at_once.extend(&requests);
         assert_eq!(failed(&at_once), 0);
     }
 }

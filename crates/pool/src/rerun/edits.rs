@@ -6,10 +6,12 @@ use vramscope_trace::MempoolId;
 
 use super::repeats::Repeats;
 
-/// The private pool of [`Edits::request_from_private_pool`]; recordings count pools from 0 or 1.
+/// The id of the private pool of [`Edits::from_private_pool`]. No recording has it: recordings
+/// count pools from 0 or 1.
 pub(super) const PRIVATE_POOL: MempoolId = MempoolId(u64::MAX, u64::MAX);
 
-/// When a block is freed earlier than recorded.
+/// An early free: the event before which a block is freed, although the program freed it later, and
+/// whether it is requested again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EarlyFree {
     /// The block is freed before this event, if it is not free by then.
@@ -22,8 +24,8 @@ pub(super) struct EarlyFree {
 /// to: an allocated block, or out of memory.
 ///
 /// In a [continued](super::Workload::continued) program, a change of a request also changes the
-/// requests that repeat it. Blocks that existed before the history cannot be changed, and what
-/// names no request is ignored.
+/// requests that repeat it. Blocks that existed before the history cannot be changed, and event
+/// numbers that belong to no request are ignored.
 ///
 /// ```
 /// use vramscope_pool::rerun::{Edits, Workload};
@@ -32,21 +34,34 @@ pub(super) struct EarlyFree {
 /// /// Returns true if the request that led to event `failed` succeeds after an emptied cache.
 /// fn helps(workload: &Workload, settings: &Settings, capacity: Option<u64>, failed: u64) -> bool {
 ///     let mut edits = Edits::default();
-///     edits.empty_cache_before(failed);
+///     edits.emptied_before.insert(failed);
 ///     !workload.edited(&edits).failed_requests(settings, capacity).contains(&failed)
 /// }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
+    /// Number of parts by which the size of each changed request is divided, by event number.
     pub(super) divided: BTreeMap<u64, u64>,
+    /// Early frees, by event number of the request.
     pub(super) freed_early: BTreeMap<u64, EarlyFree>,
-    pub(super) freed_at_once: BTreeSet<u64>,
-    pub(super) emptied_before: BTreeSet<u64>,
-    pub(super) synchronized_before: BTreeSet<u64>,
-    pub(super) pools_released_before: BTreeSet<u64>,
-    pub(super) from_private_pool: BTreeSet<u64>,
-    pub(super) keeps_cache: bool,
-    pub(super) shares_private_pools: bool,
+    /// Requests whose blocks' frees complete at once, as if no other stream used them.
+    pub freed_at_once: BTreeSet<u64>,
+    /// Events before which the cache is emptied (`torch.cuda.empty_cache()`).
+    pub emptied_before: BTreeSet<u64>,
+    /// Events before which the program waits for all streams (`torch.cuda.synchronize()`), and the
+    /// frees that were pending complete.
+    pub synchronized_before: BTreeSet<u64>,
+    /// Events before which the users of all private pools (CUDA graphs, `MemPool`s) are deleted,
+    /// and the cache is emptied.
+    pub pools_released_before: BTreeSet<u64>,
+    /// Requests that are made for a private pool of their own (`torch.cuda.use_mem_pool`). No
+    /// recording contains the pool of a request that failed.
+    pub from_private_pool: BTreeSet<u64>,
+    /// Leaves out the program's own calls of `torch.cuda.empty_cache()`.
+    pub keeps_cache: bool,
+    /// Serves the requests of all private pools from one, as CUDA graphs that are captured with
+    /// `pool=`. The pool is kept until the end.
+    pub shares_private_pools: bool,
 }
 
 impl Edits {
@@ -61,66 +76,27 @@ impl Edits {
         self.freed_early.insert(request, EarlyFree { before: event, again_before: None });
     }
 
-    /// Frees the block of a request before event `from` and requests it again before event `to`,
-    /// as activations that are computed again. The program's own free stays where it is.
+    /// Frees the block of a request before event `from` and requests it again before event `to`, as
+    /// activation checkpointing does. The program's own free stays where it is.
     pub fn free_between(&mut self, request: u64, from: u64, to: u64) {
         self.freed_early.insert(request, EarlyFree { before: from, again_before: Some(to) });
     }
 
-    /// Completes the free of a request's block at once, as if no other stream used it.
-    pub fn free_at_once(&mut self, request: u64) {
-        self.freed_at_once.insert(request);
-    }
-
-    /// Empties the cache before an event (`torch.cuda.empty_cache()`).
-    pub fn empty_cache_before(&mut self, event: u64) {
-        self.emptied_before.insert(event);
-    }
-
-    /// Waits for all streams before an event (`torch.cuda.synchronize()`), and completes the frees
-    /// that were pending.
-    pub fn synchronize_before(&mut self, event: u64) {
-        self.synchronized_before.insert(event);
-    }
-
-    /// Deletes the users of all private pools (CUDA graphs, `MemPool`s) before an event, and
-    /// empties the cache.
-    pub fn release_private_pools_before(&mut self, event: u64) {
-        self.pools_released_before.insert(event);
-    }
-
-    /// Makes a request for a private pool of its own (`torch.cuda.use_mem_pool`). No recording
-    /// contains the pool of a request that failed.
-    pub fn request_from_private_pool(&mut self, request: u64) {
-        self.from_private_pool.insert(request);
-    }
-
-    /// Leaves out the program's own calls of `torch.cuda.empty_cache()`.
-    pub fn keep_cache(&mut self) {
-        self.keeps_cache = true;
-    }
-
-    /// Serves the requests of all private pools from one, as CUDA graphs that are captured with
-    /// `pool=`. The pool is kept until the end.
-    pub fn share_private_pools(&mut self) {
-        self.shares_private_pools = true;
-    }
-
-    /// Returns true if nothing is changed.
+    /// Returns true if there are no changes of the recorded program.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the parts of a request, changed itself or as a repetition; `None` if it keeps its
-    /// size.
+    /// Returns the number of parts by which the size of a request is divided, because of a change
+    /// of the request or of the request that it repeats; `None` if it keeps its size.
     pub(super) fn parts(&self, request: u64, repeats: &Repeats) -> Option<u64> {
         let repeated = || repeats.references.get(&request).and_then(|(earlier, _)| self.divided.get(earlier));
         self.divided.get(&request).or_else(repeated).copied()
     }
 
-    /// Returns when a request's block is freed early, for a change of the request or of the one
-    /// that it repeats.
+    /// Returns when a request's block is freed early, because of a change of the request or of the
+    /// request that it repeats; `None` if it is not.
     pub(super) fn early_free(&self, request: u64, repeats: &Repeats) -> Option<EarlyFree> {
         let repeated = || {
             let &(earlier, later) = repeats.references.get(&request)?;

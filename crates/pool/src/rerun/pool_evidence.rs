@@ -72,6 +72,7 @@ struct EvidenceCollector<'h> {
     tracker: SegmentTracker,
     /// Free blocks by address.
     free: BTreeMap<u64, FreeBlock>,
+    /// Size and address of the free blocks, by stream and size class.
     by_fit: HashMap<(StreamId, PoolKind), BTreeSet<(u64, u64)>>,
     /// Addresses of the free blocks that span their segment.
     spanning: BTreeSet<u64>,
@@ -80,6 +81,7 @@ struct EvidenceCollector<'h> {
     segments: Vec<SegmentEvidence>,
     pairs: HashSet<(SegmentIndex, SegmentIndex, u8)>,
     runs: Vec<Vec<SegmentIndex>>,
+    /// The segment that served the last request of each stream.
     last_used: HashMap<StreamId, SegmentIndex>,
     /// The newest segment of each stream, until the next request on the stream.
     new_segments: HashMap<StreamId, SegmentIndex>,
@@ -115,7 +117,7 @@ impl PoolEvidence {
 /// Maximum number of better-fitting free blocks to compare with the block that a request got.
 /// Exceeding the limit only loses evidence.
 const MAX_BETTER_FITS: usize = 64;
-/// Maximum number of segments to compare with each other that consecutive entries released.
+/// Maximum number of segments, released by consecutive entries, that are compared with each other.
 /// Exceeding the limit only loses evidence.
 const MAX_RELEASED: usize = 256;
 
@@ -236,12 +238,12 @@ impl EvidenceCollector<'_> {
             self.segments[new_segment].after = Some(index);
         }
         let created_at = self.tracker.segments[index].created_at;
-        if created_at.is_some_and(|position| position >= call_start) {
+        let is_new = created_at.is_some_and(|position| position >= call_start);
+        if is_new {
             self.new_segments.insert(stream, index);
         }
         self.last_used.insert(stream, index);
         let Some(&chosen) = self.free.get(&address) else { return };
-        let is_new = created_at.is_some_and(|position| position >= call_start);
         // While the request waited, free blocks may have grown, after it had searched them.
         let seen_until = if waited { call_start.saturating_sub(1) } else { usize::MAX };
         let wanted_size = size::recorded_block_size(self.settings, requested);

@@ -25,8 +25,8 @@ const MAX_SAVED_BLOCKS: u64 = 4 << 20;
 /// How often each entry of a history may be read again, on average, to try other interpretations.
 /// Then the search ends with the best one found.
 const MAX_RETRIES_PER_ENTRY: u64 = 4;
-/// The number of entries that may be read again, to try other interpretations, however short the
-/// history is.
+/// Minimum of the number of entries that may be read again to try other interpretations; it applies
+/// to short histories.
 const MIN_RETRIED_ENTRIES: u64 = 100_000;
 /// The initial budget for optional copies of the pool, as a number of copies of an empty pool. A
 /// copy is optional if it is unlikely to be needed for backtracking.
@@ -348,7 +348,8 @@ impl<'h> Reconstructor<'h> {
         false
     }
 
-    /// Returns to an earlier state, without the calls after it.
+    /// Continues the reconstruction from a saved earlier state, and removes later calls from the
+    /// log.
     fn return_to(&mut self, state: SearchState<'h>) {
         self.state = state;
         if let Some(log) = &mut self.log {
@@ -369,9 +370,7 @@ impl<'h> Reconstructor<'h> {
                 self.release_pools(from, end);
                 self.state.calls += 1;
                 let before = first.map(|first| (first, self.state.pool.clone()));
-                let emptied = self.state.pool.empty_cache(Origin::default(), sink);
-                let failure = emptied.err().map(|error| Outcome::Failure(error.to_string()));
-                failure.into_iter().for_each(|failure| self.cursor.record_mismatch(failure));
+                self.cursor.expect_success(self.state.pool.empty_cache(Origin::default(), sink));
                 match before {
                     // The default pool would have released memory or waited, but did not, so only a
                     // private pool was emptied.
@@ -384,9 +383,7 @@ impl<'h> Reconstructor<'h> {
                 }
             }
             None => {
-                if let Err(error) = self.state.pool.process_events(Origin::default(), sink) {
-                    self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
-                }
+                self.cursor.expect_success(self.state.pool.process_events(Origin::default(), sink));
                 self.log_call(Call::ProcessEvents);
             }
         }
@@ -395,9 +392,7 @@ impl<'h> Reconstructor<'h> {
     /// Releases the cached memory of the private pool `owner`, as a destroyed `MemPool` does.
     fn empty_pool(&mut self, owner: MempoolId) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
-        if let Err(error) = self.state.pool.empty_private_pool(owner, Origin::default(), sink) {
-            self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
-        }
+        self.cursor.expect_success(self.state.pool.empty_private_pool(owner, Origin::default(), sink));
         self.log_call(Call::EmptyPool(owner));
     }
 
@@ -406,9 +401,7 @@ impl<'h> Reconstructor<'h> {
     fn release_pools(&mut self, from: usize, until: usize) {
         for owner in self.state.private_pools.pools_released_by(&self.entries[from..until]) {
             self.state.private_pools.created.remove(&owner);
-            if let Err(error) = self.state.pool.release_pool(owner) {
-                self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
-            }
+            self.cursor.expect_success(self.state.pool.release_pool(owner));
             self.log_call(Call::ReleasePool(owner));
         }
     }
@@ -420,9 +413,7 @@ impl<'h> Reconstructor<'h> {
         let pool = &mut self.state.pool;
         self.state.calls += 1;
         let used = completion.map_or(Ok(()), |completed| pool.record_stream(address, completion_stream(completed)));
-        if let Err(error) = used.and_then(|()| pool.free(address, Origin::default(), sink)) {
-            self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
-        }
+        self.cursor.expect_success(used.and_then(|()| pool.free(address, Origin::default(), sink)));
         self.log_call(completion.map_or(Call::Free(at), |completed| Call::DeferredFree { at, completed }));
     }
 

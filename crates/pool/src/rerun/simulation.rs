@@ -8,7 +8,7 @@ use super::address_replay::AddressReplayDevice;
 use super::call_sequence::{RequestTarget, Step};
 use super::cursor::completion_stream;
 use super::fragmentation::FragmentationPeak;
-use super::workload::{RunSummary, Workload};
+use super::workload::{RunSummary, Workload, summary_of};
 use crate::error::AllocateError;
 use crate::index::BlockIndex;
 use crate::pool::{Origin, Pool};
@@ -31,7 +31,7 @@ use crate::settings::Settings;
 /// fn simulated_events(workload: &Workload, settings: &Settings) -> usize {
 ///     let mut simulation = Simulation::new(workload, settings, None, MemorySink::default());
 ///     while simulation.advance(100_000) {}
-///     simulation.into_sink().events.len()
+///     simulation.sink().events.len()
 /// }
 /// ```
 #[derive(Clone, Debug)]
@@ -40,13 +40,14 @@ pub struct Simulation<W, S> {
     run: SimulatedRun<S>,
     /// The index of the next step of the workload's call sequence.
     next_step: usize,
+    /// Whether the run ends at its first request that fails with out of memory.
     stops_at_oom: bool,
     /// The event numbers of the first requests that failed.
     failed_requests: Vec<u64>,
 }
 
-/// Maximum number of failed requests of a simulation that are listed; a program that catches the
-/// error can fail as often as it likes.
+/// Maximum number of failed requests that a simulation lists; a program that catches the error can
+/// have any number of them.
 const MAX_FAILED_REQUESTS: usize = 4096;
 
 impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
@@ -70,14 +71,15 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         Self { workload, run, next_step: 0, stops_at_oom: false, failed_requests: Vec::new() }
     }
 
-    /// Ends the run at its first request that fails with out of memory.
+    /// Makes the simulated run end at its first request that fails with out of memory.
     #[must_use]
     pub fn stop_at_first_oom(mut self) -> Self {
         self.stops_at_oom = true;
         self
     }
 
-    /// Makes at most `max_steps` further calls. Returns true if calls remain.
+    /// Makes at most `max_steps` further calls of the simulated program. Returns true if calls
+    /// remain.
     pub fn advance(&mut self, max_steps: usize) -> bool {
         let sequence = &self.workload.sequence;
         let end = self.next_step.saturating_add(max_steps).min(sequence.steps.len());
@@ -108,18 +110,14 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         (self.next_step, self.workload.sequence.steps.len())
     }
 
-    /// Returns the figures of the run so far.
+    /// Returns the peaks and counts of the simulated run so far.
     #[must_use]
     pub fn summary(&self) -> RunSummary {
         let stats = self.run.pool.stats();
         RunSummary {
-            peak_allocated_bytes: stats.allocated_bytes.all.peak,
-            peak_reserved_bytes: stats.reserved_bytes.all.peak,
-            ooms: stats.num_ooms,
-            retries: stats.num_alloc_retries,
-            device_allocations: stats.num_device_alloc,
             sufficient_bytes: self.run.pool.counters.sufficient_bytes(),
             peak_fragmentation: self.run.peak_fragmentation.peak(),
+            ..summary_of(&stats)
         }
     }
 
@@ -139,12 +137,6 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
     /// Returns the sink mutably, to take the items that it has collected.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.run.sink
-    }
-
-    /// Ends the run and returns the sink.
-    #[must_use]
-    pub fn into_sink(self) -> S {
-        self.run.sink
     }
 }
 

@@ -11,7 +11,7 @@ use crate::stats::Stats;
 
 /// The result of [`verify`]: how many recorded decisions the pool made identically, the first that
 /// it did not, and the pool's statistics.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verification {
     /// Number of calls made to the pool: requests, frees and emptied caches.
     pub requests: u64,
@@ -77,14 +77,7 @@ pub fn verify(history: &History, settings: &Settings) -> Verification {
             let event = history.entries.first().map_or(0, |entry| entry.number);
             let expected = "the state that the recording starts with".to_owned();
             let divergence = Some(Divergence { event, expected, got: error.to_string() });
-            return Verification {
-                requests: 0,
-                events,
-                matched: 0,
-                divergence,
-                stats: Stats::default(),
-                assumed_private_pools: 0,
-            };
+            return Verification { events, divergence, ..Verification::default() };
         }
     };
     reconstructor.run();

@@ -200,12 +200,14 @@ fn recorded_summary(history: &History) -> RunSummary {
     summary
 }
 
-/// Returns the peaks and counts of a pool that made all decisions of a recorded run.
-fn summary_of(stats: &Stats) -> RunSummary {
+/// Returns the peaks and counts of a run, from the statistics of the pool after it. Fragmentation
+/// and sufficient bytes stay 0.
+pub(super) fn summary_of(stats: &Stats) -> RunSummary {
     RunSummary {
         peak_allocated_bytes: stats.allocated_bytes.all.peak,
         peak_reserved_bytes: stats.reserved_bytes.all.peak,
         ooms: stats.num_ooms,
+        retries: stats.num_alloc_retries,
         device_allocations: stats.num_device_alloc,
         ..RunSummary::default()
     }

@@ -76,7 +76,7 @@ fn check_events(file: &Fixture, max_steps: usize) {
     let numbers = file.recording.first_event()..file.recording.end_event();
     let recorded = numbers.filter_map(|number| replay.event(&file.recording, number).expect("the chunk is readable"));
     let recorded: Vec<_> = recorded.filter(|event| !matches!(event.kind, EventKind::Mark { .. })).collect();
-    let simulated = simulation.into_sink().events;
+    let simulated = &simulation.sink().events;
     assert_eq!(simulated.len(), recorded.len(), "{}", file.name);
     let mut last_ns = 0;
     for (one, other) in simulated.iter().zip(&recorded) {
