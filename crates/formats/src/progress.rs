@@ -1,13 +1,14 @@
-//! How far an import is, and how its caller stops it.
+//! The progress of an import, and the function by which its caller stops it.
 
 use std::ops::ControlFlow;
 
 use crate::error::ReadError;
 
-/// The phase of an import.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The phase of an import: receiving, reading, rebuilding the initial state, or writing events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ImportPhase {
     /// Receives and unpacks a file that can only be read once it is complete: JSON or an RMM log.
+    #[default]
     Receiving,
     /// Reads the file. A pickle is unpacked and read at the same time, while its bytes arrive.
     Reading,
@@ -18,8 +19,8 @@ pub enum ImportPhase {
 }
 
 impl ImportPhase {
-    /// Returns the fractions of the whole import at which the phase begins and ends. Measured with
-    /// a pickle of 4 million entries, whose reading begins at 0.
+    /// Returns the fractions of the whole import, from 0 to 1, at which the phase begins and ends.
+    /// Measured with a pickle of 4 million entries; the reading of a pickle begins at 0.
     const fn range(self) -> (f64, f64) {
         match self {
             Self::Receiving => (0.0, 0.1),
@@ -30,8 +31,8 @@ impl ImportPhase {
     }
 }
 
-/// How far an import is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The progress of an import: its phase, and the fraction that is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ImportProgress {
     /// The phase of the import.
     pub phase: ImportPhase,
@@ -44,19 +45,14 @@ pub struct ImportProgress {
     pub entries: u64,
 }
 
-impl Default for ImportProgress {
-    fn default() -> Self {
-        Self { phase: ImportPhase::Receiving, fraction: 0.0, read_bytes: 0, entries: 0 }
-    }
-}
-
 /// A progress function that ignores progress and never stops the import.
 pub fn ignore_progress(_: &ImportProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// The caller's progress function has stopped the import.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The error of an import that the caller's progress function has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the import was cancelled")]
 pub(crate) struct Cancelled;
 
 impl From<Cancelled> for ReadError {
@@ -72,7 +68,7 @@ pub(crate) struct ProgressReporter<'a> {
 }
 
 impl<'a> ProgressReporter<'a> {
-    /// Continues to report from `progress` on.
+    /// Creates a reporter that continues from `progress`.
     pub(crate) fn new(progress: ImportProgress, report: &'a mut dyn FnMut(&ImportProgress) -> ControlFlow<()>) -> Self {
         Self { progress, report }
     }
@@ -82,7 +78,8 @@ impl<'a> ProgressReporter<'a> {
         self.progress.read_bytes = bytes;
     }
 
-    /// Reports that `done` of `total` units of a phase are done, with that many history entries.
+    /// Reports that `done` of `total` units of a phase are done, and that the phase has processed
+    /// `entries` history entries. Fails if the caller stops the import.
     pub(crate) fn report(&mut self, phase: ImportPhase, done: u64, total: u64, entries: u64) -> Result<(), Cancelled> {
         self.progress.advance(phase, done, total);
         self.progress.entries = entries;

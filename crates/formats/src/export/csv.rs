@@ -9,7 +9,7 @@ use std::io::Write;
 use csv::{ByteRecord, ErrorKind, Terminator, Writer, WriterBuilder};
 use vramscope_trace::Recording;
 
-use super::error::{ExportError, Progress};
+use super::error::{ExportError, Progress, Result};
 use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_columns, write_tables};
 
 /// Writes a recording as two CSV tables: its events, and the lifetimes of its allocations.
@@ -43,16 +43,16 @@ pub fn csv<W: Write>(
     lifetimes.finish()
 }
 
-/// One CSV file that is being written, events or lifetimes.
+/// A CSV file that is being written: the table of events or of lifetimes.
 struct CsvTable<W: Write> {
     writer: Writer<W>,
     record: ByteRecord,
-    /// Text of the current number.
+    /// Buffer for the text of a number.
     number: String,
 }
 
 impl<W: Write> CsvTable<W> {
-    fn new(out: W, columns: impl Iterator<Item = (&'static str, ColumnType)>) -> Result<Self, ExportError> {
+    fn new(out: W, columns: impl Iterator<Item = (&'static str, ColumnType)>) -> Result<Self> {
         let mut table = Self::without_header(out);
         let names: Vec<_> = columns.map(|(name, _)| Cell::Text(Some(name))).collect();
         table.write_row(&names)?;
@@ -66,13 +66,13 @@ impl<W: Write> CsvTable<W> {
     }
 
     /// Flushes the buffered rows to the output. Rows are lost if this is not called.
-    fn finish(mut self) -> Result<(), ExportError> {
+    fn finish(mut self) -> Result {
         Ok(self.writer.flush()?)
     }
 }
 
 impl<W: Write> TableWriter for CsvTable<W> {
-    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
+    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result {
         self.record.clear();
         for cell in cells {
             self.number.clear();

@@ -8,7 +8,7 @@ use vramscope_trace::FormatError;
 /// both in events to visit. An export that visits the events several times counts them each time.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Why a recording could not be exported to another format.
+/// The error of exporting a recording to another format.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The recording could not be read.
@@ -21,3 +21,6 @@ pub enum ExportError {
     #[error("{0}")]
     Unsupported(String),
 }
+
+/// The result of exporting a recording, or a part of it.
+pub(crate) type Result<T = (), E = ExportError> = std::result::Result<T, E>;

@@ -1,8 +1,8 @@
 //! Writes a recording as two Parquet tables, with the parquet crate's column writers.
 //!
 //! Rows are collected in row groups of bounded size. Texts are dictionary encoded: a row group
-//! stores a site's stack once. The crate's Arrow writer would do the collecting, but the arrow
-//! crates took a fifth of the time of a release build.
+//! stores a site's stack once. The crate's Arrow writer would collect rows itself, but compiling
+//! the arrow crates took a fifth of the time of a release build.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use vramscope_trace::Recording;
 
-use super::error::{ExportError, Progress};
+use super::error::{ExportError, Progress, Result};
 use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_columns, write_tables};
 
 /// Maximum number of rows of a Parquet row group. Readers give each of their threads at least one
@@ -26,7 +26,7 @@ const ROW_GROUP_ROWS: usize = 128 << 10;
 /// Bytes of distinct texts in all columns after which a Parquet row group ends before it has
 /// [`ROW_GROUP_ROWS`] rows, because texts may make rows long.
 const ROW_GROUP_TEXT_BYTES: usize = 64 << 20;
-/// Number of texts that are passed to a column writer at once.
+/// Number of texts that are passed to a Parquet column writer at once.
 const TEXTS_PER_WRITE: usize = 8 << 10;
 
 /// Writes a recording as two Parquet tables: its events, and the lifetimes of its allocations.
@@ -61,7 +61,7 @@ pub fn parquet<W: Write + Send>(
     lifetimes.finish()
 }
 
-/// The collected values of one column of the current row group.
+/// The collected values of one column of the Parquet row group that is being filled.
 struct Column {
     name: &'static str,
     values: ColumnValues,
@@ -69,7 +69,7 @@ struct Column {
     levels: Vec<i16>,
 }
 
-/// The values of a column's rows that are not null.
+/// The values of a Parquet column, by type, for the rows that are not null.
 enum ColumnValues {
     /// Numbers below 2⁶³.
     Signed(Vec<i64>),
@@ -78,7 +78,7 @@ enum ColumnValues {
     Text(Texts),
 }
 
-/// The texts of a column; rows with equal texts share one copy.
+/// The collected texts of a Parquet column; rows with equal texts share one copy.
 #[derive(Default)]
 struct Texts {
     distinct: Vec<ByteArray>,
@@ -129,7 +129,7 @@ impl Column {
 
     /// Appends the value of the next row, and returns the bytes that the column's distinct texts
     /// grew by. Fails for a number of 2⁶³ or more in a column of signed integers.
-    fn push(&mut self, cell: Cell<'_>) -> Result<usize, ExportError> {
+    fn push(&mut self, cell: Cell<'_>) -> Result<usize> {
         let mut added_bytes = 0;
         let is_present = match (&mut self.values, cell) {
             (ColumnValues::Signed(values), Cell::Integer(number)) => {
@@ -177,22 +177,18 @@ impl Column {
     }
 }
 
-/// One Parquet file that is being written, events or lifetimes.
+/// A Parquet file that is being written: the table of events or of lifetimes.
 struct ParquetTable<W: Write + Send> {
     writer: SerializedFileWriter<W>,
     columns: Vec<Column>,
-    /// Rows of the current row group, which are in `columns` only.
+    /// Number of rows of the current row group; `columns` has their values.
     pending_rows: usize,
     /// Bytes of the distinct texts in the rows that are not written yet.
     text_bytes: usize,
 }
 
 impl<W: Write + Send> ParquetTable<W> {
-    fn new(
-        recording: &Recording,
-        out: W,
-        columns: impl Iterator<Item = (&'static str, ColumnType)>,
-    ) -> Result<Self, ExportError> {
+    fn new(recording: &Recording, out: W, columns: impl Iterator<Item = (&'static str, ColumnType)>) -> Result<Self> {
         let columns: Vec<_> = columns.map(Column::new).collect();
         let fields = columns.iter().map(|column| column.schema().map(Arc::new)).collect::<Result<_, _>>();
         let schema = Type::group_type_builder("schema").with_fields(fields.map_err(output_error)?).build();
@@ -222,7 +218,7 @@ impl<W: Write + Send> ParquetTable<W> {
 
     /// Writes the remaining rows and the end of the file. The file is unreadable if this is not
     /// called.
-    fn finish(mut self) -> Result<(), ExportError> {
+    fn finish(mut self) -> Result {
         if self.pending_rows > 0 {
             self.write_row_group().map_err(output_error)?;
         }
@@ -231,7 +227,7 @@ impl<W: Write + Send> ParquetTable<W> {
 }
 
 impl<W: Write + Send> TableWriter for ParquetTable<W> {
-    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
+    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result {
         for (column, cell) in self.columns.iter_mut().zip(cells) {
             self.text_bytes += column.push(*cell)?;
         }

@@ -4,11 +4,11 @@
 //! The exports follow lifetimes with a [`LifetimeTracker`], not with the index
 //! [`vramscope_trace::Lifetimes`], for two reasons:
 //!
-//! - Memory. The index takes 23 bytes an allocation and has no times, which would take 8 bytes an
-//!   event besides: 620 MB for a recording of 40 million events with 13 million allocations. The
-//!   tracker keeps only the live blocks of one moment, at about 150 bytes each.
-//! - Order. The exports write an allocation when it begins (Perfetto) or ends (tables), which the
-//!   index would have to be sorted for.
+//! - Memory. The index takes 23 bytes per allocation and has no times, which would take another 8
+//!   bytes per event: together 620 MB for a recording of 40 million events with 13 million
+//!   allocations. The tracker keeps only the live blocks of one moment, at about 150 bytes each.
+//! - Order. The exports write an allocation when it begins (Perfetto) or ends (tables); the index
+//!   is not sorted by ends.
 //!
 //! For consistent histories both give equal lifetimes, which a test verifies
 //! (`tests/it/export_tools/tables.rs`).
@@ -20,7 +20,7 @@ use vramscope_trace::{
     LifetimeTracker, MemoryState, Recording, Relabel, Replay,
 };
 
-use super::error::{ExportError, Progress};
+use super::error::{ExportError, Progress, Result};
 use super::walk::for_each_event_and_relabels;
 
 /// A moment of a recording: its event number and its time.
@@ -72,12 +72,12 @@ pub(crate) enum Step<'a> {
         moment: Moment,
         /// The event.
         event: Event,
-        /// The block that the event frees, in its state before.
+        /// The block that the event frees, in its state before the event; `None` for other events.
         freed_block: Option<Block>,
         /// The state of the device after the event.
         after: &'a DeviceState,
     },
-    /// An annotation beside the events.
+    /// An annotation, which is not an event.
     Annotation(&'a Annotation),
 }
 
@@ -89,8 +89,8 @@ pub(crate) enum Step<'a> {
 pub(crate) fn for_each_step(
     recording: &Recording,
     progress: Progress<'_>,
-    mut visit: impl FnMut(Step<'_>) -> Result<(), ExportError>,
-) -> Result<(), ExportError> {
+    mut visit: impl FnMut(Step<'_>) -> Result,
+) -> Result {
     let mut annotations = Annotations::new(recording);
     let mut lifetimes = LifetimeSteps::new(recording);
     let mut pending: Option<PendingEvent> = None;
@@ -122,8 +122,8 @@ pub(crate) fn for_each_step(
     lifetimes.finish(&mut visit)
 }
 
-/// The moments at which a live block was allocated or freed, if no event reported that and only a
-/// full state showed it.
+/// The moments at which a live block was allocated or freed, if no event but only a full state
+/// showed that.
 #[derive(Clone, Copy, Debug, Default)]
 struct MomentsFromState {
     allocated: Option<Moment>,
@@ -136,7 +136,7 @@ struct MomentsFromState {
 /// shows gets at most the event number of that state.
 struct LifetimeSteps {
     tracker: LifetimeTracker,
-    /// Open allocations with changes that only a state showed, by device and address.
+    /// Open allocations with changes that only a full state showed, by device and address.
     from_state: HashMap<(DeviceId, u64), MomentsFromState>,
 }
 
@@ -158,14 +158,14 @@ impl LifetimeSteps {
 
     /// Applies the next event and reports the allocations that it begins or ends to `visit`. `time`
     /// is the event's index (from 0) and time.
-    fn event(&mut self, time: EventTime, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    fn event(&mut self, time: EventTime, event: &Event, visit: &mut impl StepVisitor) -> Result {
         let Self { tracker, from_state } = self;
         tracker.event(time, event, &mut |change| report_change(from_state, change, Moment::after(time), visit))
     }
 
     /// Applies a relabel before the event with index `index` (from 0), and reports it to `visit` if
     /// it changes a site.
-    fn relabel(&mut self, index: u64, relabel: &Relabel, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    fn relabel(&mut self, index: u64, relabel: &Relabel, visit: &mut impl StepVisitor) -> Result {
         let Self { tracker, from_state } = self;
         let time = EventTime { event: index, time_ns: relabel.time_ns };
         tracker.relabel(time, relabel, &mut |change| report_change(from_state, change, Moment::after(time), visit))
@@ -173,14 +173,15 @@ impl LifetimeSteps {
 
     /// Adjusts the live allocations to a full state, and reports to `visit` the allocations that
     /// this begins or ends.
-    fn apply_full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    fn apply_full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result {
         let Self { tracker, from_state } = self;
         let moment = Moment { event: state.event(), time_ns: state.time_ns() };
         tracker.replace_state(state, &mut |change| report_change(from_state, change, moment, visit))?;
         for (id, device) in state.devices() {
             for block in device.blocks().filter(|block| block.pending_free) {
                 let freed = tracker.open_at(id, block.address).and_then(|lifetime| lifetime.freed);
-                // Frees by events have smaller indexes than the number of events before the state.
+                // A free by an event has a smaller index than the state's moment, so it cannot be
+                // mistaken for this one.
                 if freed.is_some_and(|freed| freed.event == moment.event) {
                     from_state.entry((id, block.address)).or_default().freed = Some(moment);
                 }
@@ -198,13 +199,14 @@ impl LifetimeSteps {
         device: DeviceId,
         after: &DeviceState,
         visit: &mut impl StepVisitor,
-    ) -> Result<(), ExportError> {
+    ) -> Result {
         let Self { tracker, from_state } = self;
         tracker.verify(time, device, after, &mut |change| report_change(from_state, change, Moment::after(time), visit))
     }
 
-    /// Reports the allocations that are open at the end of the recording.
-    fn finish(self, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    /// Reports the allocations that are still open at the end of the recording to `visit`, as
+    /// ended.
+    fn finish(self, visit: &mut impl StepVisitor) -> Result {
         let Self { tracker, mut from_state } = self;
         tracker.finish(&mut |change| report_change(&mut from_state, change, Moment::default(), visit))
     }
@@ -218,7 +220,7 @@ fn report_change(
     change: LifetimeChange<'_>,
     moment: Moment,
     visit: &mut impl StepVisitor,
-) -> Result<(), ExportError> {
+) -> Result {
     match change {
         LifetimeChange::Began(lifetime) => {
             let known = MomentsFromState {
@@ -256,8 +258,8 @@ fn report_change(
     }
 }
 
-/// Adds moments to an allocation: each is taken from `known` if set there, else it is the moment
-/// after the event that allocated or freed the block.
+/// Converts a lifetime for export. Its moments come from `known` where set there; otherwise they
+/// are the moments after the events that allocated and freed the block.
 fn exported(lifetime: &Lifetime, known: MomentsFromState) -> ExportedLifetime {
     ExportedLifetime {
         device: lifetime.device,
@@ -272,6 +274,7 @@ fn exported(lifetime: &Lifetime, known: MomentsFromState) -> ExportedLifetime {
 /// reported. Marks among the events are listed as annotations too, but are reported as events.
 struct Annotations {
     list: Vec<Annotation>,
+    /// Number of elements of `list` that were reported.
     reported: usize,
 }
 
@@ -284,7 +287,7 @@ impl Annotations {
 
     /// Reports the annotations before the event with index `index` (from 0). If `event` is a mark,
     /// the annotation that repeats it is not reported.
-    fn report_before(&mut self, index: u64, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    fn report_before(&mut self, index: u64, event: &Event, visit: &mut impl StepVisitor) -> Result {
         let mut mark = match event.kind {
             EventKind::Mark { stage, name, .. } => Some((event.device, event.time_ns, stage, name)),
             _ => None,
@@ -300,8 +303,8 @@ impl Annotations {
         Ok(())
     }
 
-    /// Reports the annotations after the last event.
-    fn report_rest(&self, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    /// Reports the annotations that follow the last event to `visit`.
+    fn report_rest(&self, visit: &mut impl StepVisitor) -> Result {
         self.list[self.reported..].iter().try_for_each(|annotation| visit(Step::Annotation(annotation)))
     }
 }
@@ -317,8 +320,8 @@ struct PendingEvent {
 }
 
 /// A callback that receives the steps of a recording; its error ends the export.
-trait StepVisitor: FnMut(Step<'_>) -> Result<(), ExportError> {}
-impl<F: FnMut(Step<'_>) -> Result<(), ExportError>> StepVisitor for F {}
+trait StepVisitor: FnMut(Step<'_>) -> Result {}
+impl<F: FnMut(Step<'_>) -> Result> StepVisitor for F {}
 
 /// Reports an event with its device's state after it. `after` is the memory state before the next
 /// event; `None` if the next event is missing, and the state is then replayed from the recording.
@@ -328,7 +331,7 @@ fn report_event(
     after: Option<&MemoryState>,
     PendingEvent { time, event, freed_block }: PendingEvent,
     visit: &mut impl StepVisitor,
-) -> Result<(), ExportError> {
+) -> Result {
     let mut replay = Replay::new();
     let after = match after {
         Some(after) => after,

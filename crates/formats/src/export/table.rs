@@ -1,7 +1,7 @@
 //! The rows of the two tables, events and lifetimes, independent of the file format.
 //!
-//! Sites are resolved, so that rows can be read without another table. `None` is a value that does
-//! not apply or is unknown. `docs/exports.md` documents the columns.
+//! Rows contain sites as text, so that they can be read without another table. `None` stands for a
+//! value that does not apply or is unknown. `docs/exports.md` documents the columns.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use vramscope_trace::{
     SiteId, StreamId, site_name,
 };
 
-use super::error::{ExportError, Progress};
+use super::error::{Progress, Result};
 use super::frames::{frames, stack_text};
 use super::steps::{ExportedLifetime, Moment, Step, for_each_step};
 
@@ -41,7 +41,7 @@ pub(crate) enum Cell<'a> {
 /// Writes the rows of one table to a file, as CSV or Parquet.
 pub(crate) trait TableWriter {
     /// Writes the next row; `cells` are its values in the order of the table's columns.
-    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
+    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result;
 }
 
 /// Name and type of the columns that describe a row's site, which both tables end with.
@@ -120,7 +120,7 @@ pub(crate) fn write_tables(
     events: &mut impl TableWriter,
     lifetimes: &mut impl TableWriter,
     progress: Progress<'_>,
-) -> Result<(), ExportError> {
+) -> Result {
     let mut sites = SiteColumns { recording, cache: HashMap::new(), bytes: 0 };
     let name = |annotation: &Annotation| recording.definitions().string(annotation.name);
     for_each_step(recording, progress, |step| match step {
@@ -150,7 +150,7 @@ pub(crate) fn write_tables(
     })
 }
 
-/// Returns a text cell; empty for `None`.
+/// Returns a text as the cell of a table; an empty cell for `None`.
 fn text(text: &Option<String>) -> Cell<'_> {
     Cell::Text(text.as_deref())
 }
@@ -169,7 +169,7 @@ fn mempool(pool: PoolKey) -> Option<String> {
 }
 
 /// One row of the event table; fields are `None` if they do not apply to the kind of event.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct EventRow<'a> {
     event: Option<u64>,
     device: DeviceId,
@@ -192,29 +192,11 @@ struct EventRow<'a> {
 
 impl<'a> EventRow<'a> {
     fn new(kind: &'static str, device: DeviceId, time_ns: u64) -> Self {
-        Self {
-            event: None,
-            device,
-            time_ns,
-            kind,
-            address: None,
-            size: None,
-            requested: None,
-            stream: None,
-            pool: None,
-            name: None,
-            stage: None,
-            device_free: None,
-            used_by_context: None,
-            used_by_others: None,
-            lost: None,
-            after: None,
-            site: None,
-        }
+        Self { device, time_ns, kind, ..Self::default() }
     }
 
-    /// Creates the row of an event from the event alone, without its number and the state. Its kind
-    /// has the name of PyTorch's action if there is one.
+    /// Creates the row of an event, without its number and the memory state. The kind has PyTorch's
+    /// name of the action if PyTorch has one.
     fn for_event(recording: &'a Recording, event: &Event) -> Self {
         let row = || Self::new(event.kind.event_type().action(), event.device, event.time_ns);
         let at = |address, site| Self { address: Some(address), site: Some(site), ..row() };
@@ -260,8 +242,8 @@ impl<'a> EventRow<'a> {
         }
     }
 
-    /// Writes the row, completed with the columns of its site.
-    fn write(&self, sites: &mut SiteColumns<'_>, events: &mut impl TableWriter) -> Result<(), ExportError> {
+    /// Writes the row to the event table, completed with the columns that describe its site.
+    fn write(&self, sites: &mut SiteColumns<'_>, events: &mut impl TableWriter) -> Result {
         let after = |of: fn(Counters) -> u64| Cell::Integer(self.after.map(of));
         let stage = self.stage.map(|stage| match stage {
             AnnotationStage::Instant => "instant",
@@ -302,11 +284,11 @@ fn lifetime_row(
     ending: LifetimeEnding,
     sites: &mut SiteColumns<'_>,
     lifetimes: &mut impl TableWriter,
-) -> Result<(), ExportError> {
+) -> Result {
     let block = &lifetime.block;
     let number = |moment: Option<Moment>| Cell::Integer(moment.map(|moment| moment.event));
     let time_ns = |moment: Option<Moment>| Cell::Integer(moment.map(|moment| moment.time_ns));
-    // Allocations that are older than the recording or still live are at least this old.
+    // The age of an allocation that is older than the recording, or still live, is a lower bound.
     let from = lifetime.allocated.map_or(recording.start_ns(), |moment| moment.time_ns);
     let to = lifetime.freed.map_or(recording.end_ns(), |moment| moment.time_ns);
     let mempool = mempool(block.pool);
@@ -343,19 +325,16 @@ struct SiteText {
 /// Appends the site columns to rows, and caches the texts of sites.
 struct SiteColumns<'a> {
     recording: &'a Recording,
+    /// The texts of sites that were written recently.
     cache: HashMap<SiteId, SiteText>,
+    /// Bytes of the texts in the cache.
     bytes: usize,
 }
 
 impl SiteColumns<'_> {
     /// Appends the columns of `site` to a row and writes the row. Without a site these columns are
     /// empty.
-    fn write_row(
-        &mut self,
-        table: &mut impl TableWriter,
-        cells: &[Cell<'_>],
-        site: Option<SiteId>,
-    ) -> Result<(), ExportError> {
+    fn write_row(&mut self, table: &mut impl TableWriter, cells: &[Cell<'_>], site: Option<SiteId>) -> Result {
         let mut row = [Cell::Integer(None); EVENT_COLUMNS.len() + SITE_COLUMNS.len()];
         row[..cells.len()].copy_from_slice(cells);
         let row = &mut row[..cells.len() + SITE_COLUMNS.len()];

@@ -15,7 +15,7 @@ pub(super) const TABLE_ROW_BYTES: usize = 96;
 
 /// Facts about a whole RMM log that must be known before its first line is converted: earliest
 /// time, alignment of addresses, invalid lines, and whether all frees match an allocation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Survey {
     /// Valid lines.
     rows: u64,
@@ -29,7 +29,7 @@ pub(super) struct Survey {
     pub(super) epoch_ns: i64,
     /// True if times are since 1970.
     pub(super) has_dates: bool,
-    /// How many times the log passes midnight.
+    /// Number of times that the log's time passes midnight.
     pub(super) midnights: i64,
     /// A power of two that divides every pointer.
     pub(super) alignment: u64,
@@ -38,8 +38,8 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Reads a whole log. `progress` receives the offset reached, in bytes, and the number of valid
-    /// lines so far, after each `progress_lines` of them. Fails if `progress` does, and with the
+    /// Reads a whole log. After every `progress_lines` valid lines, `progress` receives the byte
+    /// offset reached and the number of valid lines so far. Fails if `progress` does, and with the
     /// first invalid line if more lines are invalid than valid.
     pub(super) fn new(
         bytes: &[u8],
@@ -47,17 +47,7 @@ impl Survey {
         progress_lines: u64,
         progress: &mut dyn FnMut(u64, u64) -> Result<(), Cancelled>,
     ) -> Result<Self, ReadError> {
-        let mut survey = Self {
-            rows: 0,
-            bad_rows: 0,
-            first_bad: None,
-            ends_with_bad_row: false,
-            epoch_ns: i64::MAX,
-            has_dates: false,
-            midnights: 0,
-            alignment: RMM_ALIGNMENT,
-            is_complete: true,
-        };
+        let mut survey = Self { epoch_ns: i64::MAX, alignment: RMM_ALIGNMENT, is_complete: true, ..Self::default() };
         let (mut reader, mut times, mut live) = (LogReader::new(bytes), TimeUnwrapper::default(), HashSet::new());
         while let Some(line) = reader.next()? {
             let row = match line.row {

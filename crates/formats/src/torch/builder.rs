@@ -6,14 +6,15 @@ use std::ops::Range;
 use vramscope_trace::{AnnotationStage, Definition, DeviceId, Frame, FrameId, PoolKind, StackId, StringId};
 
 use super::key::SnapshotKey;
-use super::scalar::{FieldError, Scalar};
+use super::scalar::{FieldError, FieldResult, Scalar};
+use super::settings::RecordedSettings;
 use super::snapshot::{
     AnnotationRow, BlockRow, BlockState, Context, Entry, MAX_CONTEXTS, NO_TIME, Origin, SegmentRow, Snapshot,
     TraceAction,
 };
 use crate::limits::{LimitExceeded, MemoryBudget};
 
-/// Whether a list of segments describes device memory or pinned host memory.
+/// The kind of memory that a list of segments describes: device memory or pinned host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
     /// Device memory; the list names the devices.
@@ -22,8 +23,8 @@ pub(crate) enum MemoryKind {
     Host,
 }
 
-/// Device number that marks a segment whose own number is missing or invalid. It is the host's,
-/// which no segment of a device can have.
+/// Device number that marks a segment whose own number is missing or invalid. It is the number of
+/// the host, which no segment of a device has.
 const INVALID_DEVICE: u16 = DeviceId::HOST.0;
 
 /// An entry of the history whose fields are still being parsed; [`Builder::push_entry`] packs it.
@@ -72,7 +73,7 @@ const CONTEXT_BYTES: usize = 128;
 pub(crate) struct Builder {
     pub(crate) snapshot: Snapshot,
     pub(crate) budget: MemoryBudget,
-    /// Indices in [`Snapshot::contexts`].
+    /// The index of each context in [`Snapshot::contexts`].
     context_numbers: HashMap<Context, u32>,
     /// The context of the previous entry and its index. The next entry nearly always has an equal
     /// context.
@@ -128,12 +129,7 @@ impl Builder {
     /// Sets the field of a history entry that `key` names; ignores other keys. Fails for a value
     /// that PyTorch never writes there. Call stacks ([`SnapshotKey::Frames`]) are read elsewhere.
     #[inline]
-    pub(crate) fn entry_field(
-        &mut self,
-        draft: &mut EntryDraft,
-        key: SnapshotKey,
-        value: Scalar<'_>,
-    ) -> Result<(), FieldError> {
+    pub(crate) fn entry_field(&mut self, draft: &mut EntryDraft, key: SnapshotKey, value: Scalar<'_>) -> FieldResult {
         match key {
             SnapshotKey::Action => {
                 let name = value.as_str().ok_or(FieldError::Invalid("an entry's action is not a string"))?;
@@ -199,7 +195,7 @@ impl Builder {
     /// rounded down; null, a list or a negative number counts as invalid and becomes 0. Fails with
     /// `problem` for a text, boolean or pair, which a snapshot never has there.
     #[cold]
-    fn invalid_number(&mut self, value: Scalar<'_>, problem: &'static str) -> Result<u64, FieldError> {
+    fn invalid_number(&mut self, value: Scalar<'_>, problem: &'static str) -> FieldResult<u64> {
         if !value.is_invalid_number() {
             return Err(FieldError::Invalid(problem));
         }
@@ -216,9 +212,18 @@ impl Builder {
         self.snapshot.first_invalid.get_or_insert(problem);
     }
 
+    /// Stores the allocator settings, given as JSON; `None` stands for settings that are too large.
+    /// Counts an invalid value if they are `None` or not a dictionary.
+    pub(crate) fn set_settings(&mut self, settings: Option<&serde_json::Value>) {
+        match settings.filter(|settings| settings.is_object()) {
+            Some(settings) => self.snapshot.settings = RecordedSettings::read(settings),
+            None => self.count_invalid("the allocator settings are not a dictionary or too large"),
+        }
+    }
+
     /// Returns the index of a context (stream, private pool and texts of an entry) in
     /// [`Snapshot::contexts`], and adds the context if it is new.
-    fn context_number(&mut self, context: Context) -> Result<u32, FieldError> {
+    fn context_number(&mut self, context: Context) -> FieldResult<u32> {
         if let Some((last, number)) = self.last_context
             && last == context
         {
@@ -243,14 +248,14 @@ impl Builder {
 
     /// Packs a draft into an entry, with the index of its context; counts the entry if it has no
     /// time.
-    fn finish_entry(&mut self, draft: &EntryDraft) -> Result<Entry, FieldError> {
+    fn finish_entry(&mut self, draft: &EntryDraft) -> FieldResult<Entry> {
         let context = self.context_number(draft.context)?;
         self.snapshot.untimed += u64::from(draft.time_us == NO_TIME);
         Ok(Entry::new(draft.address, draft.size, draft.time_us, draft.stack, draft.action, context))
     }
 
     /// Adds an entry to the end of [`Snapshot::entries`] and returns its index there.
-    pub(crate) fn push_entry(&mut self, draft: &EntryDraft) -> Result<u32, FieldError> {
+    pub(crate) fn push_entry(&mut self, draft: &EntryDraft) -> FieldResult<u32> {
         let entry = self.finish_entry(draft)?;
         let number = u32::try_from(self.snapshot.entries.len())
             .ok()
@@ -276,7 +281,7 @@ impl Builder {
 
     /// Replaces the entry at index `number` of [`Snapshot::entries`] by a draft; does nothing if
     /// the index is too high.
-    pub(crate) fn replace_entry(&mut self, number: u32, draft: &EntryDraft) -> Result<(), FieldError> {
+    pub(crate) fn replace_entry(&mut self, number: u32, draft: &EntryDraft) -> FieldResult {
         let entry = self.finish_entry(draft)?;
         if let Some(old) = self.snapshot.entries.get_mut(number as usize) {
             *old = entry;
@@ -286,12 +291,7 @@ impl Builder {
 
     /// Sets the field of a segment that `key` names; ignores other keys. Fails for a value that
     /// PyTorch never writes there. Call stacks and blocks are read elsewhere.
-    pub(crate) fn segment_field(
-        &mut self,
-        row: &mut SegmentRow,
-        key: SnapshotKey,
-        value: Scalar<'_>,
-    ) -> Result<(), FieldError> {
+    pub(crate) fn segment_field(&mut self, row: &mut SegmentRow, key: SnapshotKey, value: Scalar<'_>) -> FieldResult {
         match key {
             SnapshotKey::Device => {
                 let device = value.as_whole_number().and_then(|device| u16::try_from(device).ok());
@@ -328,12 +328,7 @@ impl Builder {
 
     /// Sets the field of a block that `key` names; ignores other keys. Fails for a value that
     /// PyTorch never writes there. Call stacks are read elsewhere.
-    pub(crate) fn block_field(
-        &mut self,
-        row: &mut BlockRow,
-        key: SnapshotKey,
-        value: Scalar<'_>,
-    ) -> Result<(), FieldError> {
+    pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: SnapshotKey, value: Scalar<'_>) -> FieldResult {
         match key {
             SnapshotKey::Address => row.address = value.as_bits().or(value.as_whole_number()),
             SnapshotKey::Size => {
@@ -391,7 +386,7 @@ impl Builder {
 
     /// Adds the history of the next device, in order of device numbers, as ranges of indices in
     /// [`Snapshot::entries`].
-    pub(crate) fn push_trace(&mut self, ranges: Vec<Range<u32>>) -> Result<(), FieldError> {
+    pub(crate) fn push_trace(&mut self, ranges: Vec<Range<u32>>) -> FieldResult {
         if self.snapshot.traces.len() >= usize::from(INVALID_DEVICE) {
             return Err(FieldError::Invalid("more histories than possible devices"));
         }
@@ -409,8 +404,8 @@ impl Builder {
         self.snapshot
     }
 
-    /// Gives each entry without a time the time of the entry before it in its device's history;
-    /// entries before the first time get that time.
+    /// Gives each entry without a time the time of the entry before it in its device's history.
+    /// Entries before the first entry with a time get that entry's time.
     fn fill_times(&mut self) {
         let Snapshot { entries, traces, host_trace, .. } = &mut self.snapshot;
         for trace in traces.iter().chain([&*host_trace]) {
@@ -449,14 +444,14 @@ impl Builder {
         }
     }
 
-    /// Sets the field of an annotation that `key` names; ignores keys of other things. An invalid
-    /// value becomes an empty name, time 0, device 0, or the stage of an instant.
+    /// Sets the field of an annotation that `key` names; ignores other keys. An invalid value
+    /// becomes an empty name, time 0, device 0, or the stage of an instant.
     pub(crate) fn annotation_field(
         &mut self,
         row: &mut AnnotationRow,
         key: SnapshotKey,
         value: Scalar<'_>,
-    ) -> Result<(), FieldError> {
+    ) -> FieldResult {
         match key {
             SnapshotKey::Name => row.name = self.text(value)?,
             SnapshotKey::TimeUs => row.time_us = value.as_time_us().unwrap_or(0),

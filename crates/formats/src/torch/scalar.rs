@@ -1,20 +1,18 @@
 //! Scalar values of a snapshot, and the error for a value of the wrong kind.
 
-use std::fmt;
-
 use vramscope_trace::{MempoolId, StringId};
 
 use crate::limits::LimitExceeded;
 use crate::progress::Cancelled;
 
-/// A value of a PyTorch snapshot that is not a list or dictionary; pickles and JSON give equal
-/// values.
+/// A value of a PyTorch snapshot that is not a list or dictionary. Pickle and JSON readers produce
+/// equal values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
     Bool(bool),
     Int(i64),
-    /// Above `i64::MAX`.
+    /// An integer above `i64::MAX`.
     Unsigned(u64),
     Float(f64),
     /// A text, and its number in the recording if that is known.
@@ -65,7 +63,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a non-negative integer, also if it was written as a float such as 2.0; `None` for
+    /// Returns a non-negative integer, even if it was written as a float such as 2.0; `None` for
     /// other values.
     pub(super) fn as_whole_number(self) -> Option<u64> {
         match self {
@@ -74,8 +72,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns true if this value, found where a number belongs, is only ignored and counted, such
-    /// as null or a negative integer. False for a text, boolean or pair, which end the import.
+    /// Returns true if this value, found in place of a number, is ignored and counted as invalid,
+    /// such as null or a negative integer. False for a text, boolean or pair, which end the import.
     pub(super) fn is_invalid_number(self) -> bool {
         !matches!(self, Self::Text(..) | Self::Bool(_) | Self::Pair(..))
     }
@@ -88,7 +86,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a text; `None` for other values.
+    /// Returns the text of a text value; `None` for other values.
     pub(super) fn as_str(self) -> Option<&'a str> {
         match self {
             Self::Text(text, _) => Some(text),
@@ -111,34 +109,17 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Why a value of a snapshot ends the import: memory is short, the value is one that PyTorch never
-/// writes there, or the caller stops the import.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The error for a value of a snapshot that ends the import: memory is short, the value is one that
+/// PyTorch never writes there, or the caller stops the import.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FieldError {
-    /// The caller has stopped the import.
-    Cancelled,
-    LimitExceeded,
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+    #[error(transparent)]
+    LimitExceeded(#[from] LimitExceeded),
+    #[error("{0}")]
     Invalid(&'static str),
 }
 
-impl From<LimitExceeded> for FieldError {
-    fn from(_: LimitExceeded) -> Self {
-        Self::LimitExceeded
-    }
-}
-
-impl From<Cancelled> for FieldError {
-    fn from(_: Cancelled) -> Self {
-        Self::Cancelled
-    }
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cancelled => f.write_str("the import was cancelled"),
-            Self::LimitExceeded => LimitExceeded.fmt(f),
-            Self::Invalid(problem) => f.write_str(problem),
-        }
-    }
-}
+/// The result of reading a value of a snapshot; an error ends the import.
+pub(crate) type FieldResult<T = ()> = Result<T, FieldError>;

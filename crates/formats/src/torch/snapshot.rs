@@ -1,4 +1,4 @@
-//! A PyTorch snapshot as plain rows, equal for pickles and JSON.
+//! A PyTorch snapshot as plain rows, which do not depend on whether the file was a pickle or JSON.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub enum TraceAction {
 }
 
 impl TraceAction {
-    /// Every action at the index of its number, which [`Entry`] stores.
+    /// All actions; an [`Entry`] stores an action as its index here.
     const ALL: [Self; 9] = [
         Self::Allocated,
         Self::FreeRequested,
@@ -65,8 +65,8 @@ impl TraceAction {
     }
 }
 
-/// Where memory was requested, as far as the snapshot contains it: call stack, user metadata and
-/// compile context, as numbers of definitions.
+/// The origin of a memory request: call stack, user metadata and compile context, as numbers of
+/// definitions; 0 where the snapshot lacks them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(crate) stack: StackId,
@@ -99,11 +99,11 @@ pub(crate) struct Context {
 pub(crate) struct Entry {
     /// The address; the free bytes of the device for an out-of-memory entry.
     pub(crate) address: u64,
-    /// Requested bytes of a block, all bytes of a segment.
+    /// Requested bytes of a block, or all bytes of a segment.
     pub(crate) size: u64,
     pub(crate) time_us: i64,
     pub(crate) stack: StackId,
-    /// The action in the low bits, the number of the context above them.
+    /// The action in the low bits, and the index of the context above them.
     tag: u32,
 }
 
@@ -213,7 +213,7 @@ impl SegmentRow {
 
 /// A named moment or the beginning or end of a named interval, which PyTorch stores beside the
 /// history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AnnotationRow {
     pub(crate) device: u16,
     pub(crate) time_us: i64,

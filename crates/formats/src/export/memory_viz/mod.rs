@@ -36,13 +36,14 @@ use self::last_requests::LastRequests;
 use self::pickle::PickleWriter;
 use self::snapshot_writer::SnapshotWriter;
 use self::trace::TraceWriter;
-use super::error::{ExportError, Progress};
+use super::error::{ExportError, Progress, Result};
 use super::walk::{for_each_event, for_each_event_and_relabels};
 
 /// The maximum number of devices that PyTorch supports (`C10_COMPILE_TIME_MAX_GPUS`). The export
 /// fails for a recording with device 120 or higher; the first device has number 0.
 const MAX_DEVICES: u16 = 120;
-/// Size of the buffer in front of the output, in bytes.
+/// Size of the buffer in which the snapshot's bytes are collected before they are written, in
+/// bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Writes a recording as a PyTorch snapshot in JSON.
@@ -97,7 +98,7 @@ pub fn memory_viz_pickle(
 
 /// Writes a recording as a PyTorch snapshot to `out`, which determines whether it becomes JSON or a
 /// pickle.
-fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progress<'_>) -> Result<(), ExportError> {
+fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progress<'_>) -> Result {
     let devices = device_count(recording)?;
     let definitions = recording.definitions();
     let has_category = |id| definitions.site(SiteId(id)).category != Category::Unknown;
@@ -111,7 +112,7 @@ fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progres
     let mut last_requests = Vec::new();
     let mut progress = CombinedProgress::new(recording, progress);
     out.begin_dict()?;
-    // First, because the segments need facts that follow from the events.
+    // Written first, because `segments` needs sizes that are collected from the events.
     out.key("device_traces")?;
     out.begin_list()?;
     for device in 0..devices {
@@ -145,7 +146,7 @@ fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progres
 
 /// Returns the site of the last relabel of each relabeled allocation, by device and index of its
 /// event (from 0).
-fn last_labels(recording: &Recording) -> Result<HashMap<(DeviceId, u64), SiteId>, ExportError> {
+fn last_labels(recording: &Recording) -> Result<HashMap<(DeviceId, u64), SiteId>> {
     let mut labels = HashMap::new();
     for_each_event_and_relabels(recording, &mut |_, _| {}, |before, _, _, relabels| {
         for relabel in relabels {
@@ -156,7 +157,7 @@ fn last_labels(recording: &Recording) -> Result<HashMap<(DeviceId, u64), SiteId>
         }
         Ok::<_, ExportError>(())
     })?;
-    // Includes relabels that no event follows.
+    // The end state includes relabels after the last event.
     for (id, device) in recording.end_state().devices() {
         let relabeled = device.blocks().filter(|block| device.allocation_site(block) != block.site);
         labels.extend(relabeled.map(|block| ((id, block.since_event), block.site)));
@@ -172,7 +173,9 @@ fn has_events(device: &DeviceState) -> bool {
 /// Turns several walks over the events, one for each device with events, into one progress report.
 struct CombinedProgress<'a> {
     progress: Progress<'a>,
+    /// Number of walks that have begun.
     started_walks: u64,
+    /// Number of all walks.
     walks: u64,
 }
 
@@ -192,7 +195,7 @@ impl<'a> CombinedProgress<'a> {
 
 /// Returns the number of devices that the snapshot lists: the highest device number of the
 /// recording, without the host, plus 1. Fails if that exceeds [`MAX_DEVICES`].
-fn device_count(recording: &Recording) -> Result<u16, ExportError> {
+fn device_count(recording: &Recording) -> Result<u16> {
     let declared = recording.info().devices.iter().map(|info| info.device);
     let last =
         declared.chain(recording.devices().map(|id| id.0)).filter(|&device| DeviceId(device) != DeviceId::HOST).max();
@@ -222,7 +225,7 @@ fn write_trace(
     id: DeviceId,
     out: &mut impl SnapshotWriter,
     progress: &mut CombinedProgress<'_>,
-) -> Result<LastRequests, ExportError> {
+) -> Result<LastRequests> {
     let mut requests = LastRequests::default();
     let mut next = None;
     out.begin_list()?;
@@ -269,11 +272,7 @@ fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
 }
 
 /// Writes the list `external_annotations`: all annotations that are not already history entries.
-fn write_annotations(
-    recording: &Recording,
-    trace_writer: &TraceWriter<'_>,
-    out: &mut impl SnapshotWriter,
-) -> Result<(), ExportError> {
+fn write_annotations(recording: &Recording, trace_writer: &TraceWriter<'_>, out: &mut impl SnapshotWriter) -> Result {
     out.begin_list()?;
     for (annotation, is_entry) in recording.annotations().iter().zip(are_entries(recording)?) {
         if is_entry {

@@ -25,7 +25,7 @@ const RESERVED_SLOTS: u32 = 128;
 
 /// A list or dictionary that was begun and has not ended yet.
 #[derive(Clone, Copy)]
-enum Open {
+enum OpenContainer {
     Dict,
     /// The number of items since the last append.
     List(u32),
@@ -33,41 +33,35 @@ enum Open {
 
 /// The memo slots of the values written so far. A value with a slot is written once and then
 /// referred to by the slot's number.
+#[derive(Default)]
 struct Memo {
     constants: HashMap<&'static str, u32>,
     strings: HashMap<StringId, u32>,
     frames: HashMap<Frame, u32>,
     stacks: HashMap<StackId, u32>,
     pairs: HashMap<(u64, u64), u32>,
-    /// The next slot for anything but the format's own strings.
+    /// The next free slot above the slots reserved for the format's own strings.
     next: u32,
 }
 
 /// Writes a PyTorch snapshot as a pickle of protocol 2.
 pub(super) struct PickleWriter<W> {
     out: W,
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
     memo: Memo,
 }
 
 impl<W: Write> PickleWriter<W> {
     pub(super) fn new(mut out: W) -> io::Result<Self> {
         out.write_all(&[PROTO, 2])?;
-        let memo = Memo {
-            constants: HashMap::new(),
-            strings: HashMap::new(),
-            frames: HashMap::new(),
-            stacks: HashMap::new(),
-            pairs: HashMap::new(),
-            next: RESERVED_SLOTS,
-        };
+        let memo = Memo { next: RESERVED_SLOTS, ..Memo::default() };
         Ok(Self { out, open: Vec::new(), memo })
     }
 
     /// Writes the opcodes that a list needs before its next item; nothing inside a dictionary. Must
     /// be called before each value.
     fn before_value(&mut self) -> io::Result<()> {
-        if let Some(Open::List(items)) = self.open.last_mut() {
+        if let Some(OpenContainer::List(items)) = self.open.last_mut() {
             if *items == ITEMS_PER_APPEND {
                 *items = 0;
                 self.out.write_all(&[APPENDS])?;
@@ -80,14 +74,17 @@ impl<W: Write> PickleWriter<W> {
         Ok(())
     }
 
-    /// Writes a reference to the value in memo slot `slot`.
+    /// Writes a pickle opcode and the bytes of its argument.
+    fn write_with_argument(&mut self, opcode: u8, argument: &[u8]) -> io::Result<()> {
+        self.out.write_all(&[opcode])?;
+        self.out.write_all(argument)
+    }
+
+    /// Writes a reference to the value that the pickle stored in memo slot `slot`.
     fn get(&mut self, slot: u32) -> io::Result<()> {
         match u8::try_from(slot) {
             Ok(slot) => self.out.write_all(&[BINGET, slot]),
-            Err(_) => {
-                self.out.write_all(&[LONG_BINGET])?;
-                self.out.write_all(&slot.to_le_bytes())
-            }
+            Err(_) => self.write_with_argument(LONG_BINGET, &slot.to_le_bytes()),
         }
     }
 
@@ -95,10 +92,7 @@ impl<W: Write> PickleWriter<W> {
     fn put(&mut self, slot: u32) -> io::Result<()> {
         match u8::try_from(slot) {
             Ok(slot) => self.out.write_all(&[BINPUT, slot]),
-            Err(_) => {
-                self.out.write_all(&[LONG_BINPUT])?;
-                self.out.write_all(&slot.to_le_bytes())
-            }
+            Err(_) => self.write_with_argument(LONG_BINPUT, &slot.to_le_bytes()),
         }
     }
 
@@ -116,19 +110,18 @@ impl<W: Write> PickleWriter<W> {
         }
         write(self)?;
         let slot = self.memo.next;
-        // After 2^32 values the memo is full, and further ones are written each time.
+        // After 2^32 values the memo is full, and other values are written in full each time.
         let Some(next) = slot.checked_add(1) else { return Ok(()) };
         self.memo.next = next;
         known(&mut self.memo).insert(key, slot);
         self.put(slot)
     }
 
-    /// Writes a string without a memo slot. Fails from 4 GiB on.
+    /// Writes a string to the pickle without storing it in the memo. Fails for 4 GiB or more.
     fn write_text(&mut self, text: &str) -> io::Result<()> {
         let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "a string of more than 4 GiB cannot be pickled");
         let len = u32::try_from(text.len()).map_err(too_long)?;
-        self.out.write_all(&[BINUNICODE])?;
-        self.out.write_all(&len.to_le_bytes())?;
+        self.write_with_argument(BINUNICODE, &len.to_le_bytes())?;
         self.out.write_all(text.as_bytes())
     }
 
@@ -153,14 +146,12 @@ impl<W: Write> PickleWriter<W> {
             return self.out.write_all(&[BININT1, byte]);
         }
         if let Ok(short) = u16::try_from(value) {
-            self.out.write_all(&[BININT2])?;
-            return self.out.write_all(&short.to_le_bytes());
+            return self.write_with_argument(BININT2, &short.to_le_bytes());
         }
         if let Ok(int) = i32::try_from(value) {
-            self.out.write_all(&[BININT])?;
-            return self.out.write_all(&int.to_le_bytes());
+            return self.write_with_argument(BININT, &int.to_le_bytes());
         }
-        // Two's complement in as few bytes as keep the sign.
+        // Two's complement, in the smallest number of bytes that keeps the sign.
         let bytes = value.to_le_bytes();
         let is_spare = |index: &usize| value >> (8 * index - 1) == if value < 0 { -1 } else { 0 };
         let len = (1..bytes.len()).find(is_spare).unwrap_or(bytes.len());
@@ -172,7 +163,7 @@ impl<W: Write> PickleWriter<W> {
 impl<W: Write> SnapshotWriter for PickleWriter<W> {
     fn begin_dict(&mut self) -> io::Result<()> {
         self.before_value()?;
-        self.open.push(Open::Dict);
+        self.open.push(OpenContainer::Dict);
         self.out.write_all(&[EMPTY_DICT, MARK])
     }
 
@@ -191,13 +182,13 @@ impl<W: Write> SnapshotWriter for PickleWriter<W> {
 
     fn begin_list(&mut self) -> io::Result<()> {
         self.before_value()?;
-        self.open.push(Open::List(0));
+        self.open.push(OpenContainer::List(0));
         self.out.write_all(&[EMPTY_LIST])
     }
 
     fn end_list(&mut self) -> io::Result<()> {
         match self.open.pop() {
-            Some(Open::List(items)) if items > 0 => self.out.write_all(&[APPENDS]),
+            Some(OpenContainer::List(items)) if items > 0 => self.out.write_all(&[APPENDS]),
             _ => Ok(()),
         }
     }
@@ -209,8 +200,7 @@ impl<W: Write> SnapshotWriter for PickleWriter<W> {
 
     fn float(&mut self, value: f64) -> io::Result<()> {
         self.before_value()?;
-        self.out.write_all(&[BINFLOAT])?;
-        self.out.write_all(&value.to_be_bytes())
+        self.write_with_argument(BINFLOAT, &value.to_be_bytes())
     }
 
     fn null(&mut self) -> io::Result<()> {
@@ -258,11 +248,11 @@ impl<W: Write> SnapshotWriter for PickleWriter<W> {
             |memo| &mut memo.stacks,
             |this| {
                 // The list is the value for which `before_value` was called above.
-                this.open.push(Open::List(0));
+                this.open.push(OpenContainer::List(0));
                 this.out.write_all(&[EMPTY_LIST])?;
                 for frame in limited_frames(definitions, id) {
                     this.before_value()?;
-                    this.open.push(Open::Dict);
+                    this.open.push(OpenContainer::Dict);
                     this.write_once(frame, |memo| &mut memo.frames, |this| this.frame(definitions, frame))?;
                     this.open.pop();
                 }
@@ -281,6 +271,7 @@ impl<W: Write> SnapshotWriter for PickleWriter<W> {
 mod tests {
     use super::*;
 
+    /// Returns the pickle to which `write` has written.
     fn pickled(write: impl FnOnce(&mut PickleWriter<&mut Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut pickle = PickleWriter::new(&mut bytes).expect("memory can be written");
@@ -288,7 +279,8 @@ mod tests {
         bytes
     }
 
-    /// Compares with the result of Python's `pickle.dumps(value, 2)`.
+    /// Checks that an integer is written as `bytes`, which Python's `pickle.dumps(value, 2)`
+    /// contains.
     fn check(value: i128, bytes: &[u8]) {
         let expected = [&[PROTO, 2], bytes, &[STOP]].concat();
         assert_eq!(pickled(|pickle| pickle.number(value)), expected, "{value}");

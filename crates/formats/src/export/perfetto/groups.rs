@@ -1,13 +1,13 @@
 //! Writes allocations as slices, grouped by site.
 //!
-//! The slices of one track must be nested, so a group has as many lanes (tracks) as it has
-//! allocations at a time. An allocation takes the lowest free lane. The page shows the lanes of a
-//! group as one track. Allocations of unknown sites are grouped by size.
+//! Slices of one track that overlap must be nested, so a group has one lane (track) for each of its
+//! allocations that are live at one time. An allocation takes the lowest free lane. The page shows
+//! the lanes of a group as one track. Allocations of unknown sites are grouped by size.
 //!
 //! The number of sites is limited by [`MAX_GROUPS`], the lanes of a group by [`MAX_GROUP_LANES`],
-//! the lanes of a device by [`MAX_DEVICE_LANES`]: more could not be drawn usefully. Further sites
-//! share one group, further allocations have no slice. The trace contains their number, and their
-//! bytes at each moment.
+//! the lanes of a device by [`MAX_DEVICE_LANES`]: more would be unreadable. Other sites share one
+//! group, and other allocations have no slice. The trace contains the number of allocations without
+//! a slice, and their bytes at each moment.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -18,7 +18,7 @@ use vramscope_trace::{DeviceId, EventKind, Recording, SiteId};
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
 use super::texts::{Argument, Text};
 use super::writer::{TraceWriter, get_or_create, rank};
-use crate::export::error::ExportError;
+use crate::export::error::{ExportError, Result};
 use crate::export::steps::{ExportedLifetime, Moment};
 use crate::export::walk::for_each_event_and_relabels;
 
@@ -27,25 +27,25 @@ use crate::export::walk::for_each_event_and_relabels;
 /// sites".
 const MAX_GROUPS: usize = 1000;
 /// Maximum number of live allocations that one row of the trace draws at a time, whether the row
-/// has one site or several. An allocation that begins while that many are live is left out of the
-/// trace and only counted.
+/// has one site or several. An allocation that would exceed it is left out of the trace and only
+/// counted.
 const MAX_GROUP_LANES: u32 = 512;
 /// Maximum number of tracks for the allocations of a device, over all sites. An allocation that
 /// would need another track is left out of the trace and only counted.
 const MAX_DEVICE_LANES: u32 = 16 << 10;
 
-/// The sites of one device whose allocations get a row of their own; `None` if all sites do.
+/// The sites of one device whose allocations get a row of their own; `None` if all sites get one.
 pub(super) type GroupedSites = Option<Arc<HashSet<SiteId>>>;
 
 /// The sites whose allocations get a row of their own, by device. `devices` is `None` if all sites
-/// do.
+/// get one.
 pub(super) struct LargestSites {
     devices: Option<HashMap<DeviceId, Arc<HashSet<SiteId>>>>,
 }
 
 impl LargestSites {
     /// Returns the sites of a device whose allocations get a row of their own; `None` if all sites
-    /// do.
+    /// get one.
     pub(super) fn of_device(&self, device: DeviceId) -> GroupedSites {
         self.devices.as_ref().map(|devices| devices.get(&device).cloned().unwrap_or_default())
     }
@@ -54,7 +54,7 @@ impl LargestSites {
 /// Finds for each device the [`MAX_GROUPS`] sites that allocated the most bytes; skips the search
 /// if the recording has at most this number of sites. Streams the events, because a lifetime index
 /// would take 23 bytes an allocation.
-pub(super) fn find_largest_sites(recording: &Recording) -> Result<LargestSites, ExportError> {
+pub(super) fn find_largest_sites(recording: &Recording) -> Result<LargestSites> {
     if recording.definitions().site_count() <= MAX_GROUPS {
         return Ok(LargestSites { devices: None });
     }
@@ -88,7 +88,7 @@ enum GroupKey {
     Site(SiteId),
     /// The site is unknown, the size is at least 2ⁿ bytes.
     Unknown(u32),
-    /// The site does not have its own group.
+    /// The site has no group of its own, because others allocated more bytes.
     Others,
 }
 
@@ -96,15 +96,16 @@ enum GroupKey {
 /// as one. Each lane holds one allocation at a time.
 #[derive(Debug)]
 struct Group {
-    /// Its number, by which the page merges its lanes.
+    /// The group's number; Perfetto's page draws lanes with equal numbers as one track.
     number: u64,
+    /// Number of lanes of the group.
     lanes: u32,
     /// Free lanes, by number and track.
     free: BinaryHeap<Reverse<(u32, u64)>>,
 }
 
-/// Where a live allocation is drawn: its row, and its lane (track) in that row. Another allocation
-/// of the row may use the lane once this one ends.
+/// The row in which a live allocation is drawn, and its lane (track) in that row. Another
+/// allocation of the row may use the lane once this one ends.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     group: GroupKey,
@@ -114,22 +115,25 @@ struct Slice {
 
 /// Writes the allocations of one device to a Perfetto trace, each as a slice from its allocation to
 /// its free, grouped by site.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct AllocationSlices {
+    /// Track of the device's process.
     process: u64,
+    /// Track below which the device's allocations are drawn.
     parent: u64,
     largest: GroupedSites,
     groups: HashMap<GroupKey, Group>,
     lanes: u32,
     /// The slices of live allocations, by address.
     slices: HashMap<u64, Slice>,
-    omitted: Omitted,
+    omitted: OmittedAllocations,
 }
 
-/// Allocations that are left out of the trace because of the limits: how many, their bytes, and the
-/// bytes that are live at the moment.
+/// Allocations that are left out of the trace because of the limits: their number, their bytes, and
+/// their live bytes at the current moment.
 #[derive(Debug, Default)]
-struct Omitted {
+struct OmittedAllocations {
+    /// Track of the counter of live bytes; `None` until it is needed.
     track: Option<u64>,
     allocations: u64,
     bytes: u64,
@@ -138,15 +142,7 @@ struct Omitted {
 
 impl AllocationSlices {
     pub(super) fn new(process: u64, parent: u64, largest: GroupedSites) -> Self {
-        Self {
-            process,
-            parent,
-            largest,
-            groups: HashMap::new(),
-            lanes: 0,
-            slices: HashMap::new(),
-            omitted: Omitted::default(),
-        }
+        Self { process, parent, largest, ..Self::default() }
     }
 
     /// Returns the key of the group (row) in which an allocation is drawn.
@@ -163,7 +159,7 @@ impl AllocationSlices {
 
     /// Returns a free lane of a group and that lane's track; creates the lane if all are in use.
     /// `None` if a limit on lanes is reached.
-    fn take_lane(&mut self, trace: &mut TraceWriter<'_>, key: GroupKey) -> Result<Option<(u32, u64)>, ExportError> {
+    fn take_lane(&mut self, trace: &mut TraceWriter<'_>, key: GroupKey) -> Result<Option<(u32, u64)>> {
         let number = self.groups.len() as u64 + 1;
         let group = self.groups.entry(key).or_insert_with(|| Group { number, lanes: 0, free: BinaryHeap::new() });
         if let Some(Reverse(lane)) = group.free.pop() {
@@ -189,32 +185,23 @@ impl AllocationSlices {
         Ok(Some((group.lanes - 1, track)))
     }
 
-    /// Writes the begin of an allocation, or counts the allocation as left out if no lane is
+    /// Begins the slice of a new allocation, or counts the allocation as left out if no lane is
     /// available.
-    pub(super) fn begin(
-        &mut self,
-        trace: &mut TraceWriter<'_>,
-        lifetime: &ExportedLifetime,
-    ) -> Result<(), ExportError> {
+    pub(super) fn begin(&mut self, trace: &mut TraceWriter<'_>, lifetime: &ExportedLifetime) -> Result {
         let time_ns = lifetime.allocated.map_or(lifetime.block.since_ns, |moment| moment.time_ns);
         self.begin_slice(trace, lifetime, time_ns)
     }
 
     /// Ends the slice of an allocation and begins one in the group of its new site; nothing if the
     /// allocation has no slice.
-    pub(super) fn relabel(
-        &mut self,
-        trace: &mut TraceWriter<'_>,
-        lifetime: &ExportedLifetime,
-        time_ns: u64,
-    ) -> Result<(), ExportError> {
+    pub(super) fn relabel(&mut self, trace: &mut TraceWriter<'_>, lifetime: &ExportedLifetime, time_ns: u64) -> Result {
         let Some(slice) = self.slices.remove(&lifetime.block.address) else { return Ok(()) };
         self.release_lane(trace, slice, time_ns)?;
         self.begin_slice(trace, lifetime, time_ns)
     }
 
-    /// Ends a slice and makes its lane free.
-    fn release_lane(&mut self, trace: &mut TraceWriter<'_>, slice: Slice, time_ns: u64) -> Result<(), ExportError> {
+    /// Ends a slice at `time_ns` and makes its lane free for another allocation.
+    fn release_lane(&mut self, trace: &mut TraceWriter<'_>, slice: Slice, time_ns: u64) -> Result {
         let Slice { group, lane, track } = slice;
         if let Some(group) = self.groups.get_mut(&group) {
             group.free.push(Reverse((lane, track)));
@@ -222,14 +209,9 @@ impl AllocationSlices {
         trace.write_slice_end(track, time_ns)
     }
 
-    /// Writes the begin of a slice of an allocation, or counts the allocation as left out if no
+    /// Begins a slice of an allocation at `time_ns`, or counts the allocation as left out if no
     /// lane is available.
-    fn begin_slice(
-        &mut self,
-        trace: &mut TraceWriter<'_>,
-        lifetime: &ExportedLifetime,
-        time_ns: u64,
-    ) -> Result<(), ExportError> {
+    fn begin_slice(&mut self, trace: &mut TraceWriter<'_>, lifetime: &ExportedLifetime, time_ns: u64) -> Result {
         let block = &lifetime.block;
         let group = self.key(trace, lifetime);
         let Some((lane, track)) = self.take_lane(trace, group)? else {
@@ -256,11 +238,7 @@ impl AllocationSlices {
 
     /// Writes the end of an allocation and makes its lane free; nothing if the allocation is live
     /// at the end of the recording.
-    pub(super) fn end_slice(
-        &mut self,
-        trace: &mut TraceWriter<'_>,
-        lifetime: &ExportedLifetime,
-    ) -> Result<(), ExportError> {
+    pub(super) fn end_slice(&mut self, trace: &mut TraceWriter<'_>, lifetime: &ExportedLifetime) -> Result {
         let block = &lifetime.block;
         // An allocation that does not end is live when the recording ends, and its slice stays
         // open.
@@ -277,12 +255,7 @@ impl AllocationSlices {
 
     /// Writes a new value of the counter "active bytes without a slice": the live bytes of left-out
     /// allocations.
-    fn write_omitted_bytes(
-        &mut self,
-        trace: &mut TraceWriter<'_>,
-        time_ns: u64,
-        live_bytes: u64,
-    ) -> Result<(), ExportError> {
+    fn write_omitted_bytes(&mut self, trace: &mut TraceWriter<'_>, time_ns: u64, live_bytes: u64) -> Result {
         let process = self.process;
         let track = get_or_create(&mut self.omitted.track, || {
             trace.counter_under(process, "active bytes without a slice", rank::OMITTED_BYTES, "allocator")
@@ -293,8 +266,8 @@ impl AllocationSlices {
 
     /// Writes number and bytes of the allocations that were left out, at the end of the trace;
     /// writes nothing if all were drawn.
-    pub(super) fn finish(self, trace: &mut TraceWriter<'_>, end: Moment) -> Result<(), ExportError> {
-        let Omitted { allocations, bytes, .. } = self.omitted;
+    pub(super) fn finish(self, trace: &mut TraceWriter<'_>, end: Moment) -> Result {
+        let OmittedAllocations { allocations, bytes, .. } = self.omitted;
         if allocations == 0 {
             return Ok(());
         }

@@ -2,8 +2,8 @@
 //! requires.
 //!
 //! An end belongs to the innermost open span of its name, so spans of different names may overlap.
-//! A span goes to the first lane where it is nested in another span or follows it. All tracks are
-//! written after the events; readers sort by time.
+//! A span goes to the first lane in which it is nested in the open span, or no span is open. All
+//! tracks are written after the events; readers sort by time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,18 +13,19 @@ use vramscope_trace::{AnnotationStage, Recording, StringId};
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
 use super::texts::{Argument, Text};
 use super::writer::{TraceWriter, rank};
-use crate::export::error::ExportError;
+use crate::export::error::Result;
 
-/// Maximum number of tracks for the spans of a device. A span that overlaps open spans on that many
-/// tracks without being nested in one is left out and only counted.
+/// Maximum number of tracks for the spans of a device. A span for which a further track would be
+/// needed is left out and only counted.
 const MAX_LANES: usize = 64;
 
-/// A mark or an annotation of a device.
+/// A named moment of a device, or the begin or end of a named interval: from a mark or an
+/// annotation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     /// Nanoseconds since the recording's time 0.
     pub(super) time_ns: u64,
-    /// The event number: of a mark its own, of an annotation that of the moment it belongs to.
+    /// The event number of the mark, or of the moment that the annotation belongs to.
     pub(super) event: u64,
     /// Whether it begins a span, ends one, or is a single moment.
     pub(super) stage: AnnotationStage,
@@ -44,12 +45,7 @@ struct Span {
 
 /// Writes the marks and annotations of a device, in the order of their events, as tracks below
 /// `process`, the number of the device's track.
-pub(super) fn write(
-    recording: &Recording,
-    mut marks: Vec<Mark>,
-    process: u64,
-    trace: &mut TraceWriter<'_>,
-) -> Result<(), ExportError> {
+pub(super) fn write(recording: &Recording, mut marks: Vec<Mark>, process: u64, trace: &mut TraceWriter<'_>) -> Result {
     marks.sort_by_key(|mark| mark.time_ns);
     let (instants, mut spans) = match_spans(&marks);
     if !instants.is_empty() {
@@ -111,9 +107,9 @@ fn match_spans(marks: &[Mark]) -> (Vec<Mark>, Vec<Span>) {
     (instants, spans)
 }
 
-/// Writes a track for spans below the track `process` and returns its number. Perfetto draws all of
-/// them as one.
-fn lane_track(trace: &mut TraceWriter<'_>, process: u64) -> Result<u64, ExportError> {
+/// Writes a track for spans below the track `process` and returns its number. Perfetto draws all
+/// tracks for spans as one.
+fn lane_track(trace: &mut TraceWriter<'_>, process: u64) -> Result<u64> {
     trace.track(TrackDescriptor {
         name: Some("spans".to_owned()),
         parent_uuid: Some(process),
@@ -141,7 +137,7 @@ impl Lane {
     }
 
     /// Writes the ends of the spans that end before `span` begins, and then the begin of `span`.
-    fn begin(&mut self, trace: &mut TraceWriter<'_>, span: &Span) -> Result<(), ExportError> {
+    fn begin(&mut self, trace: &mut TraceWriter<'_>, span: &Span) -> Result {
         self.end(trace, span.begin_ns)?;
         self.open.push(span.end_ns);
         let arguments = [("event", Argument::Number(span.event))];
@@ -149,7 +145,7 @@ impl Lane {
     }
 
     /// Writes the ends of the open spans that end at `by_ns` or earlier.
-    fn end(&mut self, trace: &mut TraceWriter<'_>, by_ns: u64) -> Result<(), ExportError> {
+    fn end(&mut self, trace: &mut TraceWriter<'_>, by_ns: u64) -> Result {
         while let Some(end_ns) = self.open.pop_if(|end_ns| *end_ns <= by_ns) {
             trace.write_slice_end(self.track, end_ns)?;
         }

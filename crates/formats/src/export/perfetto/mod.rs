@@ -7,7 +7,7 @@
 //! therefore use as many tracks as it has allocations at a time, and the page merges these tracks.
 //!
 //! The trace is written while the recording is read, so memory is bounded. The trace contains the
-//! number of sites and allocations beyond the display's limits.
+//! number of spans and allocations that are left out because of limits.
 
 mod groups;
 mod marks;
@@ -25,7 +25,7 @@ use self::marks::Mark;
 use self::proto::{INSTANT, ORDER_EXPLICIT, ProcessDescriptor, TrackDescriptor};
 use self::texts::{Argument, Text};
 use self::writer::{TraceWriter, get_or_create, rank};
-use super::error::{ExportError, Progress};
+use super::error::{ExportError, Progress, Result};
 use super::steps::{Moment, Step, for_each_step};
 
 /// Writes a recording as a Perfetto trace.
@@ -102,13 +102,8 @@ struct Devices {
 
 impl Devices {
     /// Returns the tracks of a device; writes them to the trace first if the device is new.
-    fn get(
-        &mut self,
-        id: DeviceId,
-        trace: &mut TraceWriter<'_>,
-        recording: &Recording,
-    ) -> Result<&mut Device, ExportError> {
-        // The entry API does not support creating a value that may fail.
+    fn get(&mut self, id: DeviceId, trace: &mut TraceWriter<'_>, recording: &Recording) -> Result<&mut Device> {
+        // Not the entry API, which supports no creation of a value that may fail.
         if !self.devices.contains_key(&id) {
             self.devices.insert(id, Device::new(id, trace, recording, self.largest_sites.of_device(id))?);
         }
@@ -139,8 +134,11 @@ struct Device {
     process: u64,
     /// The track and last value of each counter.
     counters: [(u64, Option<u64>); COUNTERS.len()],
+    /// Tracks of the memory samples; `None` before the first sample.
     samples: Option<[u64; SAMPLES.len()]>,
+    /// Track of failed requests; `None` before the first.
     out_of_memory: Option<u64>,
+    /// Track of gaps; `None` before the first.
     missing_events: Option<u64>,
     allocations: AllocationSlices,
 }
@@ -151,7 +149,7 @@ impl Device {
         trace: &mut TraceWriter<'_>,
         recording: &Recording,
         largest: groups::GroupedSites,
-    ) -> Result<Self, ExportError> {
+    ) -> Result<Self> {
         let name = recording.info().device_label(id);
         let process = trace.track(TrackDescriptor {
             // Process 0 is the idle process.
@@ -169,12 +167,7 @@ impl Device {
     }
 
     /// Writes the device's counters whose values differ from the last written values.
-    fn write_counters(
-        &mut self,
-        trace: &mut TraceWriter<'_>,
-        moment: Moment,
-        state: &DeviceState,
-    ) -> Result<(), ExportError> {
+    fn write_counters(&mut self, trace: &mut TraceWriter<'_>, moment: Moment, state: &DeviceState) -> Result {
         let now = state.counters();
         for ((track, last), (_, of)) in self.counters.iter_mut().zip(COUNTERS) {
             let value = of(&now);
@@ -187,7 +180,7 @@ impl Device {
 
     /// Writes a failed request, a memory sample or a gap to its track; other kinds of events are
     /// ignored, because counters and slices show them.
-    fn write_event(&mut self, trace: &mut TraceWriter<'_>, moment: Moment, event: &Event) -> Result<(), ExportError> {
+    fn write_event(&mut self, trace: &mut TraceWriter<'_>, moment: Moment, event: &Event) -> Result {
         let process = self.process;
         match event.kind {
             EventKind::OutOfMemory { requested, device_free, stream, site } => {

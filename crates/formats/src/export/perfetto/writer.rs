@@ -10,7 +10,7 @@ use super::proto::{
     TrackDescriptor, TrackEvent, UNIT_BYTES,
 };
 use super::texts::{Argument, Text, TextUse, Texts};
-use crate::export::error::ExportError;
+use crate::export::error::Result;
 
 /// The byte before each packet of a trace file: the key of field 1 (length-delimited) of Perfetto's
 /// message `Trace`.
@@ -29,9 +29,9 @@ pub(super) struct TraceWriter<'a> {
 }
 
 impl<'a> TraceWriter<'a> {
-    /// Creates a writer and writes the first packet, which says that no strings are interned yet
-    /// and, if known, which time since 1970 the recording's start has.
-    pub(super) fn create(recording: &'a Recording, out: &'a mut dyn Write) -> Result<Self, ExportError> {
+    /// Creates a writer and writes the first packet, which resets the interned strings and, if
+    /// known, states the recording's start in time since 1970.
+    pub(super) fn create(recording: &'a Recording, out: &'a mut dyn Write) -> Result<Self> {
         let mut writer = Self { out, packet: Vec::new(), texts: Texts::new(recording), tracks: 0 };
         let epoch_ns = recording.info().epoch_unix_ns;
         let clock = |clock_id, timestamp| Clock { clock_id: Some(clock_id), timestamp: Some(timestamp) };
@@ -50,7 +50,7 @@ impl<'a> TraceWriter<'a> {
     }
 
     /// Writes one packet with its tag and length.
-    fn write(&mut self, packet: TracePacket) -> Result<(), ExportError> {
+    fn write(&mut self, packet: TracePacket) -> Result {
         self.packet.clear();
         self.packet.push(PACKET_TAG);
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
@@ -59,7 +59,7 @@ impl<'a> TraceWriter<'a> {
     }
 
     /// Writes the description of a new track and returns the track's number, from 1.
-    pub(super) fn track(&mut self, track: TrackDescriptor) -> Result<u64, ExportError> {
+    pub(super) fn track(&mut self, track: TrackDescriptor) -> Result<u64> {
         self.tracks += 1;
         let track = TrackDescriptor { uuid: Some(self.tracks), ..track };
         self.write(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
@@ -68,7 +68,7 @@ impl<'a> TraceWriter<'a> {
 
     /// Writes a new track below the track `parent` and returns its number. Tracks of one parent are
     /// sorted by `rank`, the lowest on top.
-    pub(super) fn track_under(&mut self, parent: u64, name: &str, rank: i32) -> Result<u64, ExportError> {
+    pub(super) fn track_under(&mut self, parent: u64, name: &str, rank: i32) -> Result<u64> {
         self.track(TrackDescriptor {
             name: Some(name.to_owned()),
             parent_uuid: Some(parent),
@@ -80,13 +80,7 @@ impl<'a> TraceWriter<'a> {
     /// Writes a new track for a counter of bytes below the track `parent` and returns its number.
     /// `rank` sorts tracks of one parent, the lowest on top. Counters with equal `scale` share a
     /// vertical scale.
-    pub(super) fn counter_under(
-        &mut self,
-        parent: u64,
-        name: &str,
-        rank: i32,
-        scale: &str,
-    ) -> Result<u64, ExportError> {
+    pub(super) fn counter_under(&mut self, parent: u64, name: &str, rank: i32, scale: &str) -> Result<u64> {
         let counter = CounterDescriptor { unit: Some(UNIT_BYTES), y_axis_share_key: Some(scale.to_owned()) };
         self.track(TrackDescriptor {
             name: Some(name.to_owned()),
@@ -99,7 +93,7 @@ impl<'a> TraceWriter<'a> {
 
     /// Returns the number by which events refer to a text, and writes the text's definition if it
     /// is new.
-    fn intern(&mut self, text_use: TextUse, text: Text) -> Result<u64, ExportError> {
+    fn intern(&mut self, text_use: TextUse, text: Text) -> Result<u64> {
         let (iid, definition) = self.texts.number(text_use, text);
         if let Some(interned_data) = definition {
             self.write(TracePacket {
@@ -112,7 +106,7 @@ impl<'a> TraceWriter<'a> {
     }
 
     /// Writes one track event at `time_ns`, in nanoseconds since the recording's time 0.
-    fn write_event(&mut self, time_ns: u64, event: TrackEvent) -> Result<(), ExportError> {
+    fn write_event(&mut self, time_ns: u64, event: TrackEvent) -> Result {
         let needs_state = event.name_iid.is_some() || !event.debug_annotations.is_empty();
         self.write(TracePacket {
             timestamp: Some(timestamp(time_ns)),
@@ -130,7 +124,7 @@ impl<'a> TraceWriter<'a> {
         (track, time_ns): (u64, u64),
         name: Text,
         arguments: &[(&'static str, Argument)],
-    ) -> Result<(), ExportError> {
+    ) -> Result {
         let name_iid = Some(self.intern(TextUse::Event, name)?);
         let mut debug_annotations = Vec::with_capacity(arguments.len());
         for (name, argument) in arguments {
@@ -151,14 +145,14 @@ impl<'a> TraceWriter<'a> {
 
     /// Ends the innermost open slice of a track at `time_ns`, in nanoseconds since the recording's
     /// time 0.
-    pub(super) fn write_slice_end(&mut self, track: u64, time_ns: u64) -> Result<(), ExportError> {
+    pub(super) fn write_slice_end(&mut self, track: u64, time_ns: u64) -> Result {
         let (kind, track_uuid) = (Some(proto::SLICE_END), Some(track));
         self.write_event(time_ns, TrackEvent { kind, track_uuid, ..TrackEvent::default() })
     }
 
     /// Writes a counter's value from `time_ns` on, in nanoseconds since the recording's time 0.
     /// Values above `i64::MAX` become `i64::MAX`.
-    pub(super) fn write_counter(&mut self, track: u64, time_ns: u64, value: u64) -> Result<(), ExportError> {
+    pub(super) fn write_counter(&mut self, track: u64, time_ns: u64, value: u64) -> Result {
         let counter_value = Some(i64::try_from(value).unwrap_or(i64::MAX));
         let (kind, track_uuid) = (Some(COUNTER), Some(track));
         self.write_event(time_ns, TrackEvent { kind, track_uuid, counter_value, ..TrackEvent::default() })
@@ -170,7 +164,7 @@ fn timestamp(time_ns: u64) -> u64 {
     time_ns.min(i64::MAX as u64)
 }
 
-/// Positions of tracks under a device, from the top.
+/// Ranks of the tracks under a device, which sort them from top to bottom.
 pub(super) mod rank {
     /// Rank of the first counter track below a device's process; the lowest rank is on top.
     pub(crate) const COUNTERS: i32 = 0;
@@ -198,10 +192,7 @@ pub(super) mod rank {
 }
 
 /// Returns the value in `slot`; if it is empty, first fills it with the result of `create`.
-pub(super) fn get_or_create<T: Copy>(
-    slot: &mut Option<T>,
-    create: impl FnOnce() -> Result<T, ExportError>,
-) -> Result<T, ExportError> {
+pub(super) fn get_or_create<T: Copy>(slot: &mut Option<T>, create: impl FnOnce() -> Result<T>) -> Result<T> {
     match *slot {
         Some(value) => Ok(value),
         None => Ok(*slot.insert(create()?)),

@@ -1,32 +1,25 @@
 //! Reads a small part of the text as a tree of values, up to a size limit.
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::visit::AnySeed;
 use crate::torch::settings::VALUE_BYTES;
 
-/// Reads any JSON value as a tree; returns `None` if the tree takes more than `remaining` bytes,
-/// which are text bytes plus [`VALUE_BYTES`] for each value in it.
+/// Reads any JSON value as a tree; returns `None` if the tree takes more than `remaining` bytes. A
+/// tree takes the bytes of its texts, plus [`VALUE_BYTES`] for each of its values.
 pub(super) struct BoundedValue<'l> {
     /// Bytes that values may still take.
     pub(super) remaining: &'l mut usize,
 }
 
 impl BoundedValue<'_> {
-    /// Subtracts one value with `bytes` bytes of text from `remaining`, which takes [`VALUE_BYTES`]
-    /// more. Returns false, and sets `remaining` to 0, if fewer bytes remain.
+    /// Subtracts `bytes`, the length of a value's text, and [`VALUE_BYTES`] from `remaining`.
+    /// Returns false, and sets `remaining` to 0, if fewer bytes remain.
     fn spend(&mut self, bytes: usize) -> bool {
         let remaining = self.remaining.checked_sub(VALUE_BYTES.saturating_add(bytes));
         *self.remaining = remaining.unwrap_or(0);
         remaining.is_some()
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for BoundedValue<'_> {
-    type Value = Option<Value>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
-        deserializer.deserialize_any(self)
     }
 }
 
@@ -65,7 +58,7 @@ impl<'de> Visitor<'de> for BoundedValue<'_> {
         let mut values = Vec::new();
         let mut fits = self.spend(0);
         while fits {
-            match list.next_element_seed(BoundedValue { remaining: self.remaining })? {
+            match list.next_element_seed(AnySeed(BoundedValue { remaining: self.remaining }))? {
                 Some(Some(value)) => values.push(value),
                 Some(None) => fits = false,
                 None => return Ok(Some(Value::Array(values))),
@@ -83,7 +76,7 @@ impl<'de> Visitor<'de> for BoundedValue<'_> {
             fits = self.spend(key.len());
             if !fits {
                 map.next_value::<IgnoredAny>()?;
-            } else if let Some(value) = map.next_value_seed(BoundedValue { remaining: self.remaining })? {
+            } else if let Some(value) = map.next_value_seed(AnySeed(BoundedValue { remaining: self.remaining }))? {
                 values.insert(key, value);
             } else {
                 fits = false;

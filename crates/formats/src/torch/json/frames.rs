@@ -3,32 +3,32 @@
 use serde::de::{Error, MapAccess, SeqAccess};
 use vramscope_trace::{FrameId, StackId, StringId};
 
-use super::visit::{DictReader, DictSeed, ListReader, ListSeed};
+use super::visit::{AnySeed, DictReader, DictVisitor, ListReader, ListVisitor};
 use crate::torch::builder::{Builder, is_unknown_file};
 use crate::torch::key::SnapshotKey;
-use crate::torch::scalar::{FieldError, Scalar};
+use crate::torch::scalar::{FieldResult, Scalar};
 
 /// Reads the list of frames that is the next value of `map` and interns it as a call stack.
 pub(super) fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mut A) -> Result<StackId, A::Error> {
-    let mut frames = Frames { builder, list: Vec::new() };
-    map.next_value_seed(ListSeed(&mut frames))?;
+    let mut frames = FrameList { builder, list: Vec::new() };
+    map.next_value_seed(AnySeed(ListVisitor(&mut frames)))?;
     let list = frames.list;
     builder.stack(&list).map_err(A::Error::custom)
 }
 
 /// Reads a JSON list of call frames and interns the frames that have a function, a file and a line.
-struct Frames<'a> {
+struct FrameList<'a> {
     builder: &'a mut Builder,
     /// The frames read so far, innermost first.
     list: Vec<FrameId>,
 }
 
-impl ListReader for Frames<'_> {
+impl ListReader for FrameList<'_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        let mut frame = Frame { builder: self.builder, function: None, file: None, line: None };
-        let read = list.next_element_seed(DictSeed(&mut frame))?;
+        let mut frame = FrameReader { builder: self.builder, function: None, file: None, line: None };
+        let read = list.next_element_seed(AnySeed(DictVisitor(&mut frame)))?;
         // As in a pickle, a dictionary without all three keys is not a frame.
-        if let Frame { function: Some(function), file: Some(file), line: Some(line), .. } = frame {
+        if let FrameReader { function: Some(function), file: Some(file), line: Some(line), .. } = frame {
             self.list.push(self.builder.frame(function, file, line).map_err(A::Error::custom)?);
         }
         Ok(read)
@@ -36,15 +36,15 @@ impl ListReader for Frames<'_> {
 }
 
 /// Reads one call frame from JSON: function, file and line, each `None` until its key is read.
-struct Frame<'a> {
+struct FrameReader<'a> {
     builder: &'a mut Builder,
     function: Option<StringId>,
     file: Option<StringId>,
     line: Option<u32>,
 }
 
-impl DictReader for Frame<'_> {
-    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
+impl DictReader for FrameReader<'_> {
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> FieldResult {
         match (key, value) {
             (SnapshotKey::Name, Scalar::Text(name, _)) => self.function = Some(self.builder.string(name)?),
             (SnapshotKey::Filename, Scalar::Text(name, _)) => {

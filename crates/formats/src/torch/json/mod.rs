@@ -8,31 +8,28 @@ mod visit;
 
 use std::ops::Range;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
-use vramscope_trace::{AnnotationStage, StringId};
-
 use self::bounded_value::BoundedValue;
 use self::frames::next_stack;
 use self::repair::repair;
 use self::segments::Segments;
-use self::visit::{DictReader, DictSeed, ListReader, ListSeed, ScalarSeed};
+use self::visit::{AnySeed, DictReader, DictVisitor, ListReader, ListVisitor, ScalarVisitor};
 use super::builder::{Builder, EntryDraft, MemoryKind};
 use super::key::SnapshotKey;
-use super::scalar::{FieldError, Scalar};
-use super::settings::{MAX_SETTINGS_BYTES, RecordedSettings};
+use super::scalar::{FieldResult, Scalar};
+use super::settings::MAX_SETTINGS_BYTES;
 use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
 use crate::progress::{Cancelled, ImportPhase, ProgressReporter};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Number of bytes of the JSON text between two calls of the caller's progress function.
 const PROGRESS_BYTES: usize = 4 << 20;
 
 /// Reads a PyTorch snapshot from JSON.
 ///
-/// Text that is not valid Unicode is replaced and counted, because a single wrong name is no reason
-/// to lose the rest.
+/// Text that is not valid Unicode is replaced and counted, so that a single wrong name does not
+/// make the file unreadable.
 pub(crate) fn read(bytes: &[u8], limits: &Limits, reporter: &mut ProgressReporter<'_>) -> Result<Snapshot, ReadError> {
     // Some programs write a byte order mark before the text.
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -62,7 +59,7 @@ fn read_text(
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let progress = ProgressTracker { text, report_at: PROGRESS_BYTES, reporter, is_cancelled: false };
     let mut reader = SnapshotReader { builder: &mut builder, progress, is_snapshot: false, segments: [0..0, 0..0] };
-    let read = TopLevelSeed(&mut reader).deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    let read = deserializer.deserialize_any(TopLevelVisitor(&mut reader)).and_then(|()| deserializer.end());
     let is_snapshot = reader.is_snapshot;
     if reader.progress.is_cancelled {
         return Err(ReadError::cancelled());
@@ -129,14 +126,14 @@ struct SnapshotReader<'a, 'r> {
     progress: ProgressTracker<'a, 'r>,
     /// True once a key was read that only snapshots have.
     is_snapshot: bool,
-    /// The indices of the devices' segments, and of the host's segments. Of several equal keys in
-    /// the file, the last one counts, as in Python.
+    /// The indices of the devices' segments, and of the host's segments. If the file repeats a key,
+    /// its last value counts, as in Python.
     segments: [Range<usize>; 2],
 }
 
 impl SnapshotReader<'_, '_> {
-    /// Drops the segments of keys that occur again later. Only once at the end, because a text may
-    /// repeat a key many times.
+    /// Drops the segments of keys that occur again later. Called once at the end, because a text
+    /// may repeat a key many times.
     fn drop_replaced_segments(&mut self) {
         let mut index = 0..;
         let counts = |index| self.segments.iter().any(|range| range.contains(&index));
@@ -154,56 +151,49 @@ impl DictReader for SnapshotReader<'_, '_> {
                 snapshot.has_segments |= !is_host;
                 let kind = if is_host { MemoryKind::Host } else { MemoryKind::Devices };
                 let first = snapshot.segments.len();
-                map.next_value_seed(ListSeed(&mut Segments { builder: self.builder, kind, requires_segments: false }))?;
+                map.next_value_seed(AnySeed(ListVisitor(&mut Segments {
+                    builder: self.builder,
+                    kind,
+                    requires_segments: false,
+                })))?;
                 self.segments[usize::from(is_host)] = first..self.builder.snapshot.segments.len();
                 Ok(())
             }
             SnapshotKey::DeviceTraces => {
                 self.is_snapshot = true;
                 snapshot.traces.clear();
-                map.next_value_seed(ListSeed(&mut DeviceTraces(self)))
+                map.next_value_seed(AnySeed(ListVisitor(&mut DeviceTraces(self))))
             }
             SnapshotKey::HostTraces => {
                 self.is_snapshot = true;
                 let first = snapshot.entries.len() as u32;
-                map.next_value_seed(ListSeed(&mut HostEntries(self)))?;
+                map.next_value_seed(AnySeed(ListVisitor(&mut HostEntryList(self))))?;
                 self.builder.snapshot.host_trace = whole_range(first, self.builder);
                 Ok(())
             }
             SnapshotKey::ExternalAnnotations => {
                 snapshot.annotations.clear();
-                map.next_value_seed(ListSeed(&mut Annotations(self.builder)))
+                map.next_value_seed(AnySeed(ListVisitor(&mut AnnotationList(self.builder))))
             }
             SnapshotKey::AllocatorSettings => {
                 let mut remaining = MAX_SETTINGS_BYTES;
-                let settings = map.next_value_seed(BoundedValue { remaining: &mut remaining })?;
-                match settings.filter(Value::is_object) {
-                    Some(settings) => snapshot.settings = RecordedSettings::read(&settings),
-                    None => self.builder.count_invalid("the allocator settings are not a dictionary or too large"),
-                }
+                let settings = map.next_value_seed(AnySeed(BoundedValue { remaining: &mut remaining }))?;
+                self.builder.set_settings(settings.as_ref());
                 Ok(())
             }
             _ => map.next_value::<IgnoredAny>().map(|_| ()),
         }
     }
 
-    fn scalar(&mut self, _: SnapshotKey, _: Scalar<'_>) -> Result<(), FieldError> {
+    fn scalar(&mut self, _: SnapshotKey, _: Scalar<'_>) -> FieldResult {
         Ok(())
     }
 }
 
 /// Reads the outermost JSON value: a snapshot's dictionary, or only its list of segments.
-struct TopLevelSeed<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
+struct TopLevelVisitor<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl<'de> DeserializeSeed<'de> for TopLevelSeed<'_, '_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for TopLevelSeed<'_, '_, '_> {
+impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -211,14 +201,14 @@ impl<'de> Visitor<'de> for TopLevelSeed<'_, '_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        DictSeed(&mut *self.0).visit_map(map)?;
+        DictVisitor(&mut *self.0).visit_map(map)?;
         self.0.drop_replaced_segments();
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
         let mut segments = Segments { builder: self.0.builder, kind: MemoryKind::Devices, requires_segments: true };
-        ListSeed(&mut segments).visit_seq(list)?;
+        ListVisitor(&mut segments).visit_seq(list)?;
         let snapshot = &mut self.0.builder.snapshot;
         snapshot.has_segments = true;
         self.0.is_snapshot = !snapshot.segments.is_empty() || snapshot.invalid_values > 0;
@@ -226,13 +216,13 @@ impl<'de> Visitor<'de> for TopLevelSeed<'_, '_, '_> {
     }
 }
 
-/// Reads `device_traces` from JSON: one list of history entries a device.
+/// Reads `device_traces` from JSON: a list of history entries for each device.
 struct DeviceTraces<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
 impl ListReader for DeviceTraces<'_, '_, '_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
         let first = self.0.builder.snapshot.entries.len() as u32;
-        let read = list.next_element_seed(ListSeed(&mut Entries(self.0)))?;
+        let read = list.next_element_seed(AnySeed(ListVisitor(&mut EntryList(self.0))))?;
         if read.is_some() {
             let ranges = whole_range(first, self.0.builder);
             self.0.builder.push_trace(ranges).map_err(A::Error::custom)?;
@@ -249,36 +239,28 @@ fn whole_range(first: u32, builder: &Builder) -> Vec<Range<u32>> {
 }
 
 /// Reads the list of one device's history entries from JSON.
-struct Entries<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
+struct EntryList<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl ListReader for Entries<'_, '_, '_> {
+impl ListReader for EntryList<'_, '_, '_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        list.next_element_seed(EntrySeed(self.0))
+        list.next_element_seed(AnySeed(EntryVisitor(self.0)))
     }
 }
 
 /// Reads the history of pinned host memory from JSON: a list of entries, or of lists of entries as
 /// for devices.
-struct HostEntries<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
+struct HostEntryList<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl ListReader for HostEntries<'_, '_, '_> {
+impl ListReader for HostEntryList<'_, '_, '_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        list.next_element_seed(EntryOrListSeed(self.0))
+        list.next_element_seed(AnySeed(EntryOrListVisitor(self.0)))
     }
 }
 
 /// Reads one item of the history of pinned host memory from JSON: an entry, or a list of entries.
-struct EntryOrListSeed<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
+struct EntryOrListVisitor<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl<'de> DeserializeSeed<'de> for EntryOrListSeed<'_, '_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_, '_> {
+impl<'de> Visitor<'de> for EntryOrListVisitor<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -286,26 +268,18 @@ impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        EntrySeed(self.0).visit_map(map)
+        EntryVisitor(self.0).visit_map(map)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        ListSeed(&mut Entries(self.0)).visit_seq(list)
+        ListVisitor(&mut EntryList(self.0)).visit_seq(list)
     }
 }
 
 /// Reads one history entry from JSON and adds it to the snapshot. Fails if it has no action.
-struct EntrySeed<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
+struct EntryVisitor<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl<'de> DeserializeSeed<'de> for EntrySeed<'_, '_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for EntrySeed<'_, '_, '_> {
+impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -313,9 +287,9 @@ impl<'de> Visitor<'de> for EntrySeed<'_, '_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        let mut entry = Entry { reader: self.0, draft: EntryDraft::default(), has_action: false };
-        DictSeed(&mut entry).visit_map(map)?;
-        let Entry { reader, draft, has_action } = entry;
+        let mut entry = EntryReader { reader: self.0, draft: EntryDraft::default(), has_action: false };
+        DictVisitor(&mut entry).visit_map(map)?;
+        let EntryReader { reader, draft, has_action } = entry;
         if !has_action {
             return Err(A::Error::custom("an entry of a history has no action"));
         }
@@ -325,22 +299,22 @@ impl<'de> Visitor<'de> for EntrySeed<'_, '_, '_> {
 }
 
 /// Reads the keys of one history entry from JSON into a draft.
-struct Entry<'w, 'a, 'r> {
+struct EntryReader<'w, 'a, 'r> {
     reader: &'w mut SnapshotReader<'a, 'r>,
     draft: EntryDraft,
     has_action: bool,
 }
 
-impl DictReader for Entry<'_, '_, '_> {
+impl DictReader for EntryReader<'_, '_, '_> {
     fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
         if key == SnapshotKey::Frames {
             self.draft.stack = next_stack(self.reader.builder, map)?;
             return Ok(());
         }
-        map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
+        map.next_value_seed(AnySeed(ScalarVisitor(|value: Scalar<'_>| self.scalar(key, value))))
     }
 
-    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> FieldResult {
         if let (SnapshotKey::Action, Scalar::Text(action, _)) = (key, value) {
             self.has_action = true;
             self.reader.progress.advance_to(action, self.reader.builder.snapshot.entries.len())?;
@@ -350,13 +324,12 @@ impl DictReader for Entry<'_, '_, '_> {
 }
 
 /// Reads the list of annotations from JSON into the snapshot.
-struct Annotations<'a>(&'a mut Builder);
+struct AnnotationList<'a>(&'a mut Builder);
 
-impl ListReader for Annotations<'_> {
+impl ListReader for AnnotationList<'_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        let row = AnnotationRow { device: 0, time_us: 0, stage: AnnotationStage::Instant, name: StringId(0) };
-        let mut annotation = Annotation { builder: self.0, row };
-        let read = list.next_element_seed(DictSeed(&mut annotation))?;
+        let mut annotation = AnnotationReader { builder: self.0, row: AnnotationRow::default() };
+        let read = list.next_element_seed(AnySeed(DictVisitor(&mut annotation)))?;
         let row = annotation.row;
         if read.is_some() {
             self.0.push_annotation(row).map_err(A::Error::custom)?;
@@ -366,13 +339,13 @@ impl ListReader for Annotations<'_> {
 }
 
 /// Reads the keys of one annotation from JSON into a row.
-struct Annotation<'a> {
+struct AnnotationReader<'a> {
     builder: &'a mut Builder,
     row: AnnotationRow,
 }
 
-impl DictReader for Annotation<'_> {
-    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
+impl DictReader for AnnotationReader<'_> {
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> FieldResult {
         self.builder.annotation_field(&mut self.row, key, value)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::torch::key::SnapshotKey;
-use crate::torch::scalar::{FieldError, Scalar};
+use crate::torch::scalar::{FieldResult, Scalar};
 
 /// Receives the keys of a JSON dictionary that the import uses, one at a time, and reads their
 /// values.
@@ -14,12 +14,12 @@ pub(super) trait DictReader {
     /// Reads the value of `key`, which is next in `map`. Unless overridden, reads it as a
     /// [`Scalar`] and passes it to [`scalar`](Self::scalar).
     fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
-        map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
+        map.next_value_seed(AnySeed(ScalarVisitor(|value: Scalar<'_>| self.scalar(key, value))))
     }
 
     /// Stores the value of `key`. A list of two integers arrives as [`Scalar::Pair`], any other
     /// list or dictionary as [`Scalar::Other`].
-    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError>;
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> FieldResult;
 }
 
 /// Reads the items of a JSON list, one at a time.
@@ -28,19 +28,22 @@ pub(super) trait ListReader {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error>;
 }
 
-/// Deserializes a dictionary by passing the keys that the import uses to a [`DictReader`]; skips
-/// others.
-pub(super) struct DictSeed<'p, P>(pub(super) &'p mut P);
+/// Reads the next JSON value, of any type, with a visitor.
+pub(super) struct AnySeed<V>(pub(super) V);
 
-impl<'de, P: DictReader> DeserializeSeed<'de> for DictSeed<'_, P> {
-    type Value = ();
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for AnySeed<V> {
+    type Value = V::Value;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_any(self.0)
     }
 }
 
-impl<'de, P: DictReader> Visitor<'de> for DictSeed<'_, P> {
+/// Deserializes a dictionary by passing the keys that the import uses to a [`DictReader`]; skips
+/// others.
+pub(super) struct DictVisitor<'p, P>(pub(super) &'p mut P);
+
+impl<'de, P: DictReader> Visitor<'de> for DictVisitor<'_, P> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,7 +51,7 @@ impl<'de, P: DictReader> Visitor<'de> for DictSeed<'_, P> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key_seed(StringSeed(SnapshotKey::from_name))? {
+        while let Some(key) = map.next_key_seed(AnySeed(StringVisitor(SnapshotKey::from_name)))? {
             match key {
                 Some(key) => self.0.key(key, &mut map)?,
                 None => map.next_value::<IgnoredAny>().map(|_| ())?,
@@ -59,17 +62,9 @@ impl<'de, P: DictReader> Visitor<'de> for DictSeed<'_, P> {
 }
 
 /// Deserializes a list by letting a [`ListReader`] read its items; `null` counts as an empty list.
-pub(super) struct ListSeed<'r, R>(pub(super) &'r mut R);
+pub(super) struct ListVisitor<'r, R>(pub(super) &'r mut R);
 
-impl<'de, R: ListReader> DeserializeSeed<'de> for ListSeed<'_, R> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de, R: ListReader> Visitor<'de> for ListSeed<'_, R> {
+impl<'de, R: ListReader> Visitor<'de> for ListVisitor<'_, R> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,17 +83,9 @@ impl<'de, R: ListReader> Visitor<'de> for ListSeed<'_, R> {
 
 /// Deserializes a string by passing it to a function, whose result it returns; the string is not
 /// copied.
-pub(super) struct StringSeed<F>(pub(super) F);
+pub(super) struct StringVisitor<F>(pub(super) F);
 
-impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for StringSeed<F> {
-    type Value = T;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<T, F: FnOnce(&str) -> T> Visitor<'_> for StringSeed<F> {
+impl<T, F: FnOnce(&str) -> T> Visitor<'_> for StringVisitor<F> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,24 +98,17 @@ impl<T, F: FnOnce(&str) -> T> Visitor<'_> for StringSeed<F> {
 }
 
 /// Deserializes any JSON value as a [`Scalar`] and passes it to a function.
-pub(super) struct ScalarSeed<F>(pub(super) F);
+pub(super) struct ScalarVisitor<F>(pub(super) F);
 
-impl<F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> ScalarSeed<F> {
-    /// Calls the wrapped function with a value and converts its error to one of the deserializer.
+impl<F: FnOnce(Scalar<'_>) -> FieldResult> ScalarVisitor<F> {
+    /// Calls the wrapped function with a value and converts its error to the deserializer's error
+    /// type.
     fn pass<E: Error>(self, value: Scalar<'_>) -> Result<(), E> {
         (self.0)(value).map_err(E::custom)
     }
 }
 
-impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> DeserializeSeed<'de> for ScalarSeed<F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> Visitor<'de> for ScalarSeed<F> {
+impl<'de, F: FnOnce(Scalar<'_>) -> FieldResult> Visitor<'de> for ScalarVisitor<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,7 +140,7 @@ impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> Visitor<'de> for Scal
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        // The only list of interest is a pair of numbers, for which JSON has no tuple.
+        // A list is used only if it is a pair of integers, because JSON has no tuples.
         let (mut numbers, mut count) = ([None; 2], 0usize);
         while let Some(number) = list.next_element_seed(IntegerSeed)? {
             if let Some(slot) = numbers.get_mut(count) {
@@ -180,8 +160,9 @@ impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> Visitor<'de> for Scal
     }
 }
 
-/// A function that receives a scalar value; its error ends the import.
-type ScalarCallback<'t> = dyn FnMut(Scalar<'_>) -> Result<(), FieldError> + 't;
+/// A function that receives a value of the snapshot that is not a list or dictionary; its error
+/// ends the import.
+type ScalarCallback<'t> = dyn FnMut(Scalar<'_>) -> FieldResult + 't;
 
 /// Deserializes any value; returns it if it is a non-negative integer, otherwise `None`.
 struct IntegerSeed;
@@ -197,7 +178,7 @@ impl<'de> DeserializeSeed<'de> for IntegerSeed {
         };
         // A trait object, because a list in a list would otherwise produce an infinite type.
         let callback: &mut ScalarCallback<'_> = &mut callback;
-        ScalarSeed(callback).deserialize(deserializer)?;
+        deserializer.deserialize_any(ScalarVisitor(callback))?;
         Ok(number)
     }
 }

@@ -1,6 +1,7 @@
 //! The fast path for history entries. Nearly all of a pickle is millions of dictionaries that share
-//! a few keys and a few instructions; these are parsed here without the stack. Anything else goes
-//! to the [machine](super::machine), which starts again at the beginning of the dictionary.
+//! a few keys and a few instructions; this module parses them without the stack. If a dictionary is
+//! not such an entry, the [machine](super::machine) executes it instruction by instruction from its
+//! beginning.
 
 use vramscope_trace::MempoolId;
 
@@ -10,9 +11,9 @@ use super::machine::Machine;
 use super::memo::Memo;
 use super::opcode as op;
 use super::value::{ListId, StringRef, Value};
+use crate::limits::LimitExceeded;
 use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::SnapshotKey;
-use crate::torch::scalar::FieldError;
 use crate::torch::snapshot::NO_TIME;
 
 /// Maximum number of values that one history entry may store in the pickle's memo: the entry,
@@ -20,7 +21,7 @@ use crate::torch::snapshot::NO_TIME;
 /// but executed instruction by instruction.
 const MAX_NEW_VALUES: usize = 5;
 
-/// A value that an entry will add to the pickle's memo.
+/// A value that a history entry will add to the pickle's memo: the entry, a text or a pair.
 #[derive(Clone, Copy)]
 enum NewValue {
     /// The entry itself.
@@ -73,7 +74,7 @@ impl Machine {
         let number = self.builder.push_entry(&draft)?;
         // Each instruction that adds to the memo is a byte of the input, so a `u32` suffices.
         if u32::try_from(self.memo.len() + MAX_NEW_VALUES).is_err() {
-            return Err(FieldError::LimitExceeded.into());
+            return Err(LimitExceeded.into());
         }
         for &value in new_values.values.iter().take(new_values.len) {
             let value = match value {
@@ -88,7 +89,7 @@ impl Machine {
     }
 }
 
-/// Parses one history entry, without effect on the machine.
+/// Parses one history entry of a pickle, without effect on the pickle machine.
 struct EntryParser<'a> {
     /// The bytes that are not parsed yet.
     rest: &'a [u8],
@@ -99,7 +100,7 @@ struct EntryParser<'a> {
 }
 
 impl<'a> EntryParser<'a> {
-    /// Returns the next `len` bytes; `None` if fewer are left.
+    /// Removes and returns the next `len` bytes of the pickle; `None` if fewer are left.
     #[inline]
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len)?;
@@ -107,7 +108,7 @@ impl<'a> EntryParser<'a> {
         Some(taken)
     }
 
-    /// Returns the next `N` bytes; `None` if fewer are left.
+    /// Removes and returns the next `N` bytes of the pickle; `None` if fewer are left.
     #[inline]
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (array, rest) = self.rest.split_first_chunk::<N>()?;
@@ -115,7 +116,7 @@ impl<'a> EntryParser<'a> {
         Some(*array)
     }
 
-    /// Returns the next byte; `None` at the end.
+    /// Removes and returns the next byte of the pickle; `None` at the end.
     #[inline]
     fn u8(&mut self) -> Option<u8> {
         self.array().map(|[byte]| byte)
@@ -125,7 +126,7 @@ impl<'a> EntryParser<'a> {
     /// if it has one. `None` if the entry is not written as PyTorch writes it.
     ///
     /// Each value is parsed as the type that PyTorch writes for its key, without a [`Value`]:
-    /// passing such values in memory would take half of the time.
+    /// passing `Value`s through memory took half of the time.
     #[inline]
     fn parse(&mut self, draft: &mut EntryDraft) -> Option<Option<ListId>> {
         self.memoize(NewValue::Entry)?;
@@ -185,14 +186,14 @@ impl<'a> EntryParser<'a> {
             _ => {
                 self.integer()?;
                 // The next byte is the next key, which is a memo reference, or the second half of a
-                // pair. Pairs that are not used are left to the machine.
+                // pair. An entry with an unused pair is left to the machine.
                 let is_pair = matches!(*self.rest.first()?, op::BININT1 | op::BININT2 | op::BININT);
                 if is_pair { None } else { Some(()) }
             }
         }
     }
 
-    /// Parses a memo reference and returns the slot; `None` if the next instruction is another.
+    /// Parses a memo reference and returns the slot; `None` if the next instruction is any other.
     #[inline]
     fn memo_reference(&mut self) -> Option<u32> {
         match self.u8()? {
@@ -202,15 +203,15 @@ impl<'a> EntryParser<'a> {
         }
     }
 
-    /// Parses a reference to a list; `None` if the next value is another.
+    /// Parses a memo reference to a list; `None` if the next value of the pickle is anything else.
     #[inline]
     fn list(&mut self) -> Option<ListId> {
         let slot = self.memo_reference()?;
         self.memo.list(slot)
     }
 
-    /// Parses a text or a reference to one; `None` if the next value is another, the pickle is cut
-    /// off or memory is short.
+    /// Parses a text or a memo reference to one; `None` if the next value is anything else, the
+    /// pickle is cut off or memory is short.
     #[inline]
     fn text(&mut self) -> Option<StringRef> {
         let len = match *self.rest.first()? {
@@ -233,8 +234,8 @@ impl<'a> EntryParser<'a> {
         Some(text)
     }
 
-    /// Parses a pair of integers below 2³² or a reference to one; `None` if the next value is
-    /// another.
+    /// Parses a pair of integers below 2³² or a memo reference to one; `None` if the next value is
+    /// anything else.
     fn pair(&mut self) -> Option<(u32, u32)> {
         if let op::BINGET | op::LONG_BINGET = *self.rest.first()? {
             let slot = self.memo_reference()?;
@@ -250,7 +251,7 @@ impl<'a> EntryParser<'a> {
         Some((first, second))
     }
 
-    /// Parses an integer of 64 bits; `None` if the next value is another.
+    /// Parses an integer of up to 64 bits; `None` if the next value of the pickle is anything else.
     #[inline]
     fn integer(&mut self) -> Option<i64> {
         Some(match self.u8()? {
@@ -259,7 +260,7 @@ impl<'a> EntryParser<'a> {
                 if let 1..8 = len
                     && let Some(&filled) = self.rest.first_chunk::<8>()
                 {
-                    // The common case: reads 8 bytes and shifts out the bytes behind the integer,
+                    // The common case: read 8 bytes and shift out the bytes after the integer,
                     // which avoids a copy of variable length.
                     self.rest = &self.rest[len..];
                     let unused = 64 - 8 * len;

@@ -10,12 +10,12 @@ use super::value::{DictId, ListId, StringRef, Value};
 use crate::limits::{LimitExceeded, MemoryBudget};
 use crate::torch::builder::{Builder, is_empty_text, is_unknown_file};
 use crate::torch::key::SnapshotKey;
-use crate::torch::scalar::{FieldError, Scalar};
+use crate::torch::scalar::{FieldError, FieldResult, Scalar};
 use crate::torch::snapshot::TraceAction;
 
 /// The meaning of a string of the pickle, as a key and as an action.
 #[derive(Clone, Copy, Debug)]
-struct Meaning {
+struct TextMeaning {
     /// Its meaning as a dictionary key; `None` if the import does not use this key.
     key: Option<SnapshotKey>,
     /// Its meaning as the name of an action; `None` if the action is unknown.
@@ -33,17 +33,19 @@ const STRING_BYTES: usize = 128;
 #[derive(Debug)]
 pub(super) struct Strings {
     texts: Vec<Box<str>>,
-    meanings: Vec<Meaning>,
+    /// The meaning of each string.
+    meanings: Vec<TextMeaning>,
     /// The number of each string in the recording, once it is used there.
     string_ids: Vec<Option<StringId>>,
     /// The index of each string by its bytes, which may be invalid Unicode.
     numbers: HashMap<Box<[u8]>, u32>,
-    /// Recently used short strings by their bytes: `'N/A'` occurs millions of times.
+    /// Cache of short strings: the bytes as a number, and the string's index. `'N/A'` occurs
+    /// millions of times.
     recent: Box<[(u64, u32); RECENT_STRINGS]>,
 }
 
-/// Encodes a string of up to 7 bytes as a unique number, with its length plus 1 in the highest
-/// byte; `None` for longer strings.
+/// Encodes a string of up to 7 bytes as a unique number that is not 0: its bytes, and its length
+/// plus 1 in the highest byte. `None` for longer strings.
 #[inline]
 fn short_code(bytes: &[u8]) -> Option<u64> {
     if bytes.len() > 7 {
@@ -88,7 +90,7 @@ impl Strings {
         let text = String::from_utf8_lossy(bytes);
         budget.spend(STRING_BYTES.saturating_add(bytes.len()).saturating_add(text.len()))?;
         let action = Some(TraceAction::from_name(&text)).filter(|&action| action != TraceAction::Other);
-        self.meanings.push(Meaning { key: SnapshotKey::from_name(&text), action, is_empty: is_empty_text(&text) });
+        self.meanings.push(TextMeaning { key: SnapshotKey::from_name(&text), action, is_empty: is_empty_text(&text) });
         self.string_ids.push(None);
         self.texts.push(text.into());
         self.numbers.insert(bytes.into(), number);
@@ -148,7 +150,7 @@ enum ListContent {
 }
 
 /// A list or tuple of a pickle. `depth` is its nesting depth when its items were added: 1 more than
-/// the deepest item's.
+/// that of the deepest item.
 #[derive(Debug)]
 struct List {
     content: ListContent,
@@ -170,7 +172,7 @@ pub(super) struct Heap {
     lists: Vec<List>,
     dicts: Vec<Dict>,
     max_depth: u32,
-    /// How many more pairs of dictionaries may be read as rows.
+    /// Number of key-value pairs of dictionaries that may still be read as rows.
     row_pairs_left: usize,
 }
 
@@ -182,7 +184,7 @@ impl Heap {
 
     /// Creates a list with these items; fails if it is nested deeper than the limit or memory is
     /// short.
-    pub(super) fn new_list(&mut self, items: &[Value], budget: &mut MemoryBudget) -> Result<Value, FieldError> {
+    pub(super) fn new_list(&mut self, items: &[Value], budget: &mut MemoryBudget) -> FieldResult<Value> {
         let id = ListId(u32::try_from(self.lists.len()).map_err(|_| LimitExceeded)?);
         budget.push(&mut self.lists, List { content: ListContent::Values(Vec::new()), depth: 0 })?;
         self.append(id, items, budget)?;
@@ -208,7 +210,7 @@ impl Heap {
 
     /// Returns the nesting depth of a container with these values; fails above the limit of the
     /// heap.
-    fn depth_of_container(&self, values: impl Iterator<Item = Value>) -> Result<u32, FieldError> {
+    fn depth_of_container(&self, values: impl Iterator<Item = Value>) -> FieldResult<u32> {
         let depth = values.map(|value| self.depth(value) + 1).max().unwrap_or(0);
         if depth > self.max_depth {
             return Err(FieldError::Invalid("lists and dictionaries are nested deeper than the limit"));
@@ -218,12 +220,7 @@ impl Heap {
 
     /// Appends items to a list. A list that begins with history entries accepts only entries; fails
     /// for other items, and if nesting or memory exceed their limits.
-    pub(super) fn append(
-        &mut self,
-        ListId(id): ListId,
-        items: &[Value],
-        budget: &mut MemoryBudget,
-    ) -> Result<(), FieldError> {
+    pub(super) fn append(&mut self, ListId(id): ListId, items: &[Value], budget: &mut MemoryBudget) -> FieldResult {
         let depth = self.depth_of_container(items.iter().copied())?;
         let list = &mut self.lists[id as usize];
         list.depth = list.depth.max(depth);
@@ -251,13 +248,13 @@ impl Heap {
         }
     }
 
-    /// Appends keys and values to a dictionary. A key that occurs twice has its last value.
+    /// Appends keys and values to a dictionary. If a key occurs twice, its last value counts.
     pub(super) fn set(
         &mut self,
         DictId(id): DictId,
         pairs: impl Iterator<Item = (Value, Value)> + Clone,
         budget: &mut MemoryBudget,
-    ) -> Result<(), FieldError> {
+    ) -> FieldResult {
         let depth = self.depth_of_container(pairs.clone().map(|(_, value)| value))?;
         let dict = &mut self.dicts[id as usize];
         dict.depth = dict.depth.max(depth);
@@ -283,7 +280,7 @@ impl Heap {
     /// Returns the number of pairs of a dictionary that is about to be read as a row of the
     /// snapshot. Fails if more pairs were read than [`allow_row_pairs`](Self::allow_row_pairs)
     /// allows, because a small pickle can refer to one large dictionary many times.
-    pub(super) fn charge_row(&mut self, dict: DictId) -> Result<usize, FieldError> {
+    pub(super) fn charge_row(&mut self, dict: DictId) -> FieldResult<usize> {
         let pairs = self.pairs(dict).len();
         let left = self.row_pairs_left.checked_sub(pairs);
         self.row_pairs_left = left.ok_or(FieldError::Invalid("a dictionary of the snapshot is used too many times"))?;
@@ -301,7 +298,7 @@ impl Heap {
 
     /// Returns the item of a list at index `at`; fails if the list was converted to a call stack
     /// since its length was read, as may happen if it contains itself.
-    pub(super) fn value_at(&self, list: ListId, at: usize) -> Result<Value, FieldError> {
+    pub(super) fn value_at(&self, list: ListId, at: usize) -> FieldResult<Value> {
         self.values(list)
             .get(at)
             .copied()
@@ -350,7 +347,7 @@ impl Heap {
         key: SnapshotKey,
         value: Value,
         builder: &mut Builder,
-    ) -> Result<Scalar<'_>, FieldError> {
+    ) -> FieldResult<Scalar<'_>> {
         let Value::Text(text) = value else { return Ok(self.scalar(value)) };
         let number = match key {
             SnapshotKey::UserMetadata | SnapshotKey::CompileContext => {
@@ -378,7 +375,7 @@ impl Heap {
         &mut self,
         pairs: impl Iterator<Item = (Value, Value)>,
         builder: &mut Builder,
-    ) -> Result<Option<FrameId>, FieldError> {
+    ) -> FieldResult<Option<FrameId>> {
         let (mut function, mut file, mut line) = (None, None, None);
         for (key, value) in pairs {
             let Value::Text(key) = key else { continue };
@@ -398,7 +395,7 @@ impl Heap {
 
     /// Interns the call frame in a dictionary that received its keys one by one, so that the pickle
     /// machine did not take it for a frame; `None` if it is not a frame.
-    fn unrecognized_frame(&mut self, dict: DictId, builder: &mut Builder) -> Result<Option<FrameId>, FieldError> {
+    fn unrecognized_frame(&mut self, dict: DictId, builder: &mut Builder) -> FieldResult<Option<FrameId>> {
         let mut pairs = [(Value::None, Value::None); MAX_FRAME_KEYS];
         let known = self.pairs(dict);
         let Some(used) = pairs.get_mut(..known.len()) else { return Ok(None) };
@@ -408,7 +405,7 @@ impl Heap {
 
     /// Returns the call stack for a list of frames, innermost first; stack 0 if `value` is not a
     /// list of frames. Items that are not frames are ignored. A list is converted only once.
-    pub(super) fn stack(&mut self, value: Value, builder: &mut Builder) -> Result<StackId, FieldError> {
+    pub(super) fn stack(&mut self, value: Value, builder: &mut Builder) -> FieldResult<StackId> {
         let Value::List(ListId(id)) = value else { return Ok(StackId(0)) };
         let content = &mut self.lists[id as usize].content;
         let values = match content {
@@ -435,7 +432,8 @@ impl Heap {
 mod tests {
     use super::*;
 
-    /// Many rows may refer to one long text, so its number must be known without hashing it.
+    /// Many rows may refer to one long text, so its number must be available without hashing the
+    /// text.
     #[test]
     fn texts_that_rows_keep_have_a_number() {
         let mut builder = Builder::new(1 << 20);

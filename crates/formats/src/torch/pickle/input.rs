@@ -1,9 +1,9 @@
 //! Reads the bytes of a pickle.
 
+use std::fmt::Display;
+
 use super::value::Value;
 use crate::error::ReadError;
-use crate::limits::LimitExceeded;
-use crate::torch::scalar::FieldError;
 
 /// The message of a pickle instruction that failed; the pickle machine adds the position. Boxed, so
 /// that a result without a value is returned in registers.
@@ -26,27 +26,9 @@ impl StepError {
 /// The result of a pickle instruction, or of a part of an instruction.
 pub(super) type StepResult<T> = Result<T, StepError>;
 
-impl From<FieldError> for StepError {
-    fn from(error: FieldError) -> Self {
-        error.to_string().into()
-    }
-}
-
-impl From<LimitExceeded> for StepError {
-    fn from(error: LimitExceeded) -> Self {
-        error.to_string().into()
-    }
-}
-
-impl From<&str> for StepError {
-    fn from(message: &str) -> Self {
-        Self(message.into())
-    }
-}
-
-impl From<String> for StepError {
-    fn from(message: String) -> Self {
-        Self(message.into())
+impl<E: Display> From<E> for StepError {
+    fn from(error: E) -> Self {
+        Self(error.to_string().into())
     }
 }
 
@@ -54,7 +36,7 @@ impl From<String> for StepError {
 /// this error.
 const TRUNCATED: &str = "the pickle is cut off";
 
-/// Returns the error for a pickle that ends inside an instruction.
+/// Returns the error for a pickle whose bytes end inside an instruction.
 #[cold]
 fn cut_off() -> StepError {
     StepError(TRUNCATED.into())
@@ -72,13 +54,13 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Returns the number of bytes read so far.
+    /// Returns the number of bytes of the pickle that were read so far.
     #[inline]
     pub(super) fn offset(&self) -> usize {
         self.dropped + self.at
     }
 
-    /// Returns the number of bytes that have arrived so far.
+    /// Returns the number of bytes of the pickle that have arrived so far, read or not.
     pub(super) fn len(&self) -> usize {
         self.dropped + self.buffer.len()
     }
