@@ -72,12 +72,12 @@ struct Pass {
     reader: LifetimesReader,
     times: MomentTimes,
     /// The identity of the recording; `None` before the first step.
-    identity: Option<Identity>,
+    identity: Option<RecordingIdentity>,
 }
 
 /// Properties of a recording that stay while it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct RecordingIdentity {
     first_event: u64,
     start_ns: u64,
     epoch_unix_ns: u64,
@@ -89,7 +89,7 @@ impl Default for Pass {
     }
 }
 
-impl Identity {
+impl RecordingIdentity {
     /// Returns the properties of `recording`.
     fn of(recording: &Recording) -> Self {
         let epoch_unix_ns = recording.info().epoch_unix_ns;
@@ -102,7 +102,7 @@ impl Pass {
     fn step(&mut self, recording: &Recording, max_events: u64) -> Result<u64, FormatError> {
         let added = self.reader.step_with_times(recording, max_events, &mut self.times);
         if self.reader.first_moment().is_some() {
-            self.identity.get_or_insert_with(|| Identity::of(recording));
+            self.identity.get_or_insert_with(|| RecordingIdentity::of(recording));
         }
         added
     }
@@ -111,7 +111,7 @@ impl Pass {
     /// the previous steps, and still has the events that follow.
     fn can_continue(&self, recording: &Recording) -> bool {
         self.identity.is_none_or(|identity| {
-            let now = Identity::of(recording);
+            let now = RecordingIdentity::of(recording);
             let trimmed = now.first_event > identity.first_event && now.epoch_unix_ns == identity.epoch_unix_ns;
             let moment = self.reader.moment();
             (now == identity || trimmed) && (recording.first_event()..=recording.end_event()).contains(&moment)
@@ -120,7 +120,7 @@ impl Pass {
 
     /// Returns true if the recording still begins where this pass began.
     fn has_same_start(&self, recording: &Recording) -> bool {
-        self.identity.is_none_or(|identity| identity == Identity::of(recording))
+        self.identity.is_none_or(|identity| identity == RecordingIdentity::of(recording))
     }
 }
 

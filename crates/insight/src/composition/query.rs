@@ -32,7 +32,7 @@ impl CompositionSeries {
     /// column is at most that of applying two buckets of changes, and usually much less.
     #[must_use]
     pub fn columns(&self, rows: &impl AllocationRows, edges: &[u64]) -> Vec<CompositionColumn> {
-        let mut reader = Reader::new(self, rows);
+        let mut reader = StateReader::new(self, rows);
         let clamp = |edge: u64| edge.clamp(self.buckets.origin(), self.end_moment);
         edges.windows(2).map(|pair| reader.highest(clamp(pair[0]), clamp(pair[1].max(pair[0]))).into()).collect()
     }
@@ -41,12 +41,12 @@ impl CompositionSeries {
     #[must_use]
     pub fn at(&self, rows: &impl AllocationRows, moment: u64) -> CompositionColumn {
         let moment = moment.clamp(self.buckets.origin(), self.end_moment);
-        Reader::new(self, rows).state_at(moment).into()
+        StateReader::new(self, rows).state_at(moment).into()
     }
 }
 
 /// Reads states of increasing moments from the buckets and the changes between.
-struct Reader<'a, R> {
+struct StateReader<'a, R> {
     series: &'a CompositionSeries,
     buckets: &'a Buckets,
     rows: &'a R,
@@ -54,7 +54,7 @@ struct Reader<'a, R> {
     last: LiveState,
 }
 
-impl<'a, R: AllocationRows> Reader<'a, R> {
+impl<'a, R: AllocationRows> StateReader<'a, R> {
     fn new(series: &'a CompositionSeries, rows: &'a R) -> Self {
         let buckets = &series.buckets;
         Self { series, buckets, rows, last: LiveState::empty(buckets.origin()) }

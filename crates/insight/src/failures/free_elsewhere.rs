@@ -41,7 +41,7 @@ impl FreeElsewhere {
                                 (true, true) => &mut free.private_pools,
                                 (true, false) => &mut free.other_streams,
                             };
-                            add(space, extent.size);
+                            add_free_block(space, extent.size);
                         }
                         if extent.size == segment.size && !is_private && !segment.expandable {
                             free.releasable_bytes = free.releasable_bytes.saturating_add(extent.size);
@@ -49,7 +49,7 @@ impl FreeElsewhere {
                         range_bytes = range_bytes.saturating_add(extent.size);
                     }
                     Some(block) if block.pending_free => {
-                        add(&mut free.pending, extent.size);
+                        add_free_block(&mut free.pending, extent.size);
                         range_bytes = range_bytes.saturating_add(extent.size);
                         range_is_pending = true;
                     }
@@ -65,7 +65,7 @@ impl FreeElsewhere {
 }
 
 /// Adds a free block of `bytes` bytes to `space`.
-fn add(space: &mut FreeSpace, bytes: u64) {
+fn add_free_block(space: &mut FreeSpace, bytes: u64) {
     space.total = space.total.saturating_add(bytes);
     space.largest = space.largest.max(bytes);
     space.blocks += 1;

@@ -29,13 +29,13 @@ pub fn headline(recording: &Recording, card: &FailureCard) -> Result<String, For
         return Ok(why);
     }
     let mut lines = Grouping::of(GroupBy::Line, recording);
-    let category = largest(blocks.iter().map(|block| (lines.category_of(block).category, block.size)));
+    let category = largest_entry(blocks.iter().map(|block| (lines.category_of(block).category, block.size)));
     let category = category.filter(|&(category, _)| category != Category::Unknown).map_or_else(String::new, |known| {
         let (category, bytes) = known;
         format!(", most of it {} ({})", plural(category), ByteSize(bytes))
     });
     let groups: Vec<_> = blocks.iter().map(|block| (lines.group_of(block), block.size)).collect();
-    let line = largest(groups.into_iter().filter(|&(group, _)| !lines.is_unknown(group)));
+    let line = largest_entry(groups.into_iter().filter(|&(group, _)| !lines.is_unknown(group)));
     let line = line.map_or_else(String::new, |(line, bytes)| {
         let (name, share) = (lines.group_name(definitions, line), Percent::of(bytes, total));
         format!("; the line with most is {name} ({}, {share})", ByteSize(bytes))
@@ -44,7 +44,7 @@ pub fn headline(recording: &Recording, card: &FailureCard) -> Result<String, For
 }
 
 /// Returns the key with most bytes, and its bytes; `None` without any.
-fn largest<K: Ord + Copy>(sizes: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
+fn largest_entry<K: Ord + Copy>(sizes: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
     let mut sums = BTreeMap::new();
     sizes.for_each(|(key, bytes)| *sums.entry(key).or_insert(0) += bytes);
     sums.into_iter().max_by_key(|&(_, bytes)| bytes)

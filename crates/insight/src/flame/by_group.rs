@@ -32,7 +32,7 @@ impl FlameGraph {
         parts: &mut Grouping,
         fold_libraries: bool,
     ) -> Self {
-        let mut levels = Levels {
+        let mut levels = GroupTree {
             tree: Builder::new(definitions, fold_libraries),
             facts: FactsCache::default(),
             names: HashMap::new(),
@@ -71,14 +71,14 @@ fn group_of(grouping: &mut Grouping, site: SiteId, before_recording: bool) -> u3
 }
 
 /// The tree under construction, with tables to find its nodes.
-struct Levels<'a> {
+struct GroupTree<'a> {
     tree: Builder<'a>,
     facts: FactsCache,
     /// The number of each part of a name, see [`FlameNodeKind::Part`].
     names: HashMap<&'a str, u32>,
 }
 
-impl<'a> Levels<'a> {
+impl<'a> GroupTree<'a> {
     /// Adds blocks to a node.
     fn add_weight(&mut self, node: u32, weight: Weight) {
         self.tree.nodes[node as usize].own.add(weight);

@@ -39,7 +39,7 @@ pub(super) struct RankFigures {
 
 /// The extremes of a part of the window.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct WindowPart {
     start_ns: u64,
     end_ns: u64,
     least_allocated: u64,
@@ -49,7 +49,7 @@ struct Part {
 /// Memory of a rank in the newest seconds, at least two training steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RankWindow {
-    parts: VecDeque<Part>,
+    parts: VecDeque<WindowPart>,
     /// The fewest allocated bytes in windows that ended at these times.
     minima: VecDeque<(u64, u64)>,
     /// When the first totals were added; `None` before.
@@ -72,7 +72,7 @@ impl RankWindow {
         self.add_step(time_ns, step);
         let window_ns = self.window_ns();
         let part = self.parts.back_mut().filter(|part| time_ns - part.start_ns < window_ns / PARTS);
-        let new = Part {
+        let new = WindowPart {
             start_ns: time_ns,
             end_ns: time_ns,
             least_allocated: total.allocated,

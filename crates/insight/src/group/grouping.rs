@@ -55,7 +55,7 @@ pub(super) enum GroupKey {
 
 /// The properties of a block that determine its group.
 #[derive(Clone, Copy, Debug)]
-struct Grouped {
+struct BlockProperties {
     site: SiteId,
     stream: StreamId,
     pool: PoolKey,
@@ -313,7 +313,7 @@ impl Grouping {
     /// Returns a block's group.
     #[inline]
     pub fn group_of(&mut self, block: &Block) -> u32 {
-        self.group(Grouped {
+        self.group(BlockProperties {
             site: block.site,
             stream: block.stream,
             pool: block.pool,
@@ -325,7 +325,7 @@ impl Grouping {
     /// Returns an allocation's group.
     #[inline]
     pub fn group_of_allocation(&mut self, one: &Allocation) -> u32 {
-        self.group(Grouped {
+        self.group(BlockProperties {
             site: one.site,
             stream: one.stream,
             pool: one.pool,
@@ -338,7 +338,7 @@ impl Grouping {
     /// [`DeviceLifetimes::origins`](vramscope_trace::DeviceLifetimes::origins).
     #[inline]
     pub fn group_of_row(&mut self, origin: &AllocationOrigin, row: &AllocationRow) -> u32 {
-        self.group(Grouped {
+        self.group(BlockProperties {
             site: origin.site,
             stream: origin.stream,
             pool: origin.pool,
@@ -352,7 +352,7 @@ impl Grouping {
     #[inline]
     pub fn group_of_origin(&mut self, origin: &AllocationOrigin, size: u64, before_recording: bool) -> u32 {
         let AllocationOrigin { site, stream, pool } = *origin;
-        self.group(Grouped { site, stream, pool, size, before_recording })
+        self.group(BlockProperties { site, stream, pool, size, before_recording })
     }
 
     /// Returns true if an allocation with this first moment counts as older than the recording.
@@ -429,7 +429,7 @@ impl Grouping {
 
     /// Returns the number of a block's group.
     #[inline]
-    fn group(&mut self, block: Grouped) -> u32 {
+    fn group(&mut self, block: BlockProperties) -> u32 {
         match self.by {
             GroupBy::Stream => self.group_of_few(GroupKey::Stream(block.stream)),
             GroupBy::Pool => self.group_of_few(GroupKey::Pool(block.pool)),

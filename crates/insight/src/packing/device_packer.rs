@@ -53,7 +53,7 @@ pub struct DevicePacker {
 struct DivisionPacker {
     groups: Vec<PlacedGroup>,
     /// The placement of the groups; `None` if there is only one.
-    outer: Option<Outer>,
+    outer: Option<GroupPlacement>,
 }
 
 /// A group with the placement of its requests.
@@ -67,7 +67,7 @@ struct PlacedGroup {
 
 /// The placement of several groups.
 #[derive(Clone, Debug)]
-struct Outer {
+struct GroupPlacement {
     packer: Packer,
     /// The lowest height so far, in bytes.
     best_height: u64,
@@ -229,7 +229,7 @@ impl DivisionPacker {
             return Ok(Self { groups, outer: None });
         }
         let open = groups.iter().enumerate().filter(|(_, group)| !group.is_done());
-        let outer = Outer {
+        let outer = GroupPlacement {
             packer: packer_of(&groups)?,
             best_height: u64::MAX,
             best: Vec::new(),

@@ -209,7 +209,7 @@ fn lead(sample: &[Allocation], lifetimes: &DeviceLifetimes, anchors: &[usize], l
 
 /// An allocation before an anchor.
 #[derive(Clone, Copy, Debug)]
-struct Preceding {
+struct PrecedingAllocation {
     /// The moment before the allocation.
     moment: u64,
     /// Number of events since the allocation before it.
@@ -222,7 +222,7 @@ struct Preceding {
 fn step_bounds(allocations: impl Iterator<Item = Allocation>, sequence: &RepeatingSequence, to_event: u64) -> Vec<u64> {
     let mut bounds = Vec::new();
     // The last `lead + 1` allocations; the first of them begins a step if the last is an anchor.
-    let mut preceding: VecDeque<Preceding> = VecDeque::new();
+    let mut preceding: VecDeque<PrecedingAllocation> = VecDeque::new();
     // Number of allocations of a step from its anchor on.
     let from_anchor = sequence.length - sequence.lead;
     let mut since_anchor = 0usize;
@@ -235,7 +235,7 @@ fn step_bounds(allocations: impl Iterator<Item = Allocation>, sequence: &Repeati
         if preceding.len() > sequence.lead {
             preceding.pop_front();
         }
-        preceding.push_back(Preceding { moment, pause: moment.saturating_sub(last_moment) });
+        preceding.push_back(PrecedingAllocation { moment, pause: moment.saturating_sub(last_moment) });
         last_moment = one.first_moment;
         since_anchor = since_anchor.saturating_add(1);
         if sequence.is_anchor(&one)

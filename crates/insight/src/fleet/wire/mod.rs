@@ -179,18 +179,18 @@ fn numbers(row: &RankRow, mut text: impl FnMut(&str) -> u64) -> Numbers {
         events,
         row.device.map_or(0, |device| u64::from(device) + 1),
         outlier.map_or(0, |outlier| outlier.metric as u64 + 1),
-        outlier.map_or(0, |outlier| pair(outlier.value, outlier.median)),
+        outlier.map_or(0, |outlier| pack_pair(outlier.value, outlier.median)),
         outlier.map_or(0, |outlier| (outlier.distance as f32).to_bits().into()),
     ]
 }
 
 /// Packs two numbers into one, each with the precision of an `f32`.
-fn pair(a: f64, b: f64) -> u64 {
+fn pack_pair(a: f64, b: f64) -> u64 {
     u64::from((a as f32).to_bits()) << 32 | u64::from((b as f32).to_bits())
 }
 
-/// Returns the number in the lower half of a [`pair`].
-fn lower(pair: u64) -> f64 {
+/// Returns the number in the lower half of a [`pack_pair`].
+fn lower_half(pair: u64) -> f64 {
     f64::from(f32::from_bits(pair as u32))
 }
 
@@ -321,9 +321,9 @@ fn set_numbers(row: &mut RankRow, numbers: &Numbers, texts: &[String]) -> Option
         None => None,
         Some(metric) => Some(Outlier {
             metric: *MarkedMetric::ALL.get(usize::try_from(metric).ok()?)?,
-            value: lower(value_and_median >> 32),
-            median: lower(value_and_median),
-            distance: lower(distance),
+            value: lower_half(value_and_median >> 32),
+            median: lower_half(value_and_median),
+            distance: lower_half(distance),
         }),
     };
     Some(())
