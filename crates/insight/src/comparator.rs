@@ -13,7 +13,8 @@ pub enum Comparator {
     AtMost,
 }
 
-/// The comparators by their signs; the longer signs come first, so that `>` does not hide `>=`.
+/// The comparators by their signs; the longer signs come first, so that `>` does not hide `>=`. Of
+/// a comparator's signs, the first is used in conditions and JSON.
 const SIGNS: [(&str, Comparator); 6] = [
     (">=", Comparator::AtLeast),
     ("<=", Comparator::AtMost),
@@ -24,20 +25,15 @@ const SIGNS: [(&str, Comparator); 6] = [
 ];
 
 impl Comparator {
-    /// Splits off the comparator that `text` begins with.
+    /// Returns the comparator that `text` begins with, and the text after it; `None` without one.
     pub(crate) fn split(text: &str) -> Option<(Self, &str)> {
         SIGNS.into_iter().find_map(|(sign, comparator)| Some((comparator, text.strip_prefix(sign)?)))
     }
 
     /// Returns the sign in conditions and JSON.
     #[must_use]
-    pub const fn sign(self) -> &'static str {
-        match self {
-            Self::Above => ">",
-            Self::AtLeast => ">=",
-            Self::Below => "<",
-            Self::AtMost => "<=",
-        }
+    pub fn sign(self) -> &'static str {
+        SIGNS.into_iter().find(|(_, comparator)| *comparator == self).expect("every comparator has a sign").0
     }
 
     /// Returns true if `value` compares with `limit` in this way.

@@ -26,7 +26,7 @@ use crate::sites::GroupRow;
 const NAMED_GROUPS: usize = 3;
 
 /// How the live bytes of a group differ between two moments, A and B.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DifferenceKind {
     /// It has live blocks only at B.
     New,
@@ -37,6 +37,7 @@ pub enum DifferenceKind {
     /// It has fewer live bytes at B.
     Shrunk,
     /// Its live bytes at A and B are equal.
+    #[default]
     Same,
 }
 
@@ -88,7 +89,8 @@ impl MatchingNames {
             }
         }
         let renamed = votes.into_iter().filter_map(|(name, votes)| {
-            // Of equally many, an unchanged name, then the first in the alphabet.
+            // Of names with equally many votes, take the unchanged one, then the first in the
+            // alphabet.
             let (new, _) = votes.into_iter().rev().max_by_key(|(new, count)| (*count, *new == name))?;
             (new != name).then_some((name, new))
         });
@@ -110,7 +112,7 @@ fn name_of(site: SiteId, definitions: &Definitions, grouping: &mut Grouping) -> 
 }
 
 /// The live blocks of the groups of one name at two moments, A and B.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DifferenceRow {
     /// Name of the first of the groups at A; without one, their name at B.
     pub name: Arc<str>,
@@ -135,23 +137,7 @@ pub struct DifferenceRow {
 }
 
 impl DifferenceRow {
-    /// Creates a row without blocks.
-    fn new(name: Arc<str>) -> Self {
-        Self {
-            name,
-            name_at_b: None,
-            a_group: None,
-            b_group: None,
-            a_bytes: 0,
-            a_blocks: 0,
-            b_bytes: 0,
-            b_blocks: 0,
-            change_bytes: 0,
-            kind: DifferenceKind::Same,
-        }
-    }
-
-    /// Sets the fields that follow from the bytes and blocks.
+    /// Sets `change_bytes` and `kind` from the bytes and blocks.
     fn finish(&mut self) {
         self.change_bytes = i128::from(self.b_bytes) - i128::from(self.a_bytes);
         self.kind = match self.change_bytes {
@@ -176,7 +162,7 @@ pub fn differences(a: &[GroupRow], b: &[GroupRow], names: &MatchingNames) -> Vec
     let mut indexes: HashMap<Arc<str>, usize> = HashMap::new();
     let mut index_of = |rows: &mut Vec<DifferenceRow>, name: &Arc<str>| {
         *indexes.entry(name.clone()).or_insert_with(|| {
-            rows.push(DifferenceRow::new(name.clone()));
+            rows.push(DifferenceRow { name: name.clone(), ..DifferenceRow::default() });
             rows.len() - 1
         })
     };
@@ -215,7 +201,7 @@ pub struct MomentFigures {
     pub counters: Counters,
     /// The free blocks in segments.
     pub free: FreeSpace,
-    /// Bytes of them that are stuck beside live blocks, see [`pools`](crate::pools).
+    /// Free bytes that are stuck beside live blocks, see [`pools`](crate::pools).
     pub stuck_bytes: u64,
     /// Number of segments.
     pub segments: u64,

@@ -7,19 +7,19 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, DeviceLifetimes};
 
 /// The temporaries of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TemporaryGroup {
     /// The group's number, as the caller's grouping defines it.
     pub group: u32,
     /// Number of allocations.
     pub allocations: u64,
-    /// Bytes of all of them (churn).
+    /// Bytes of all temporaries of the group (churn).
     pub churned_bytes: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest temporary.
     pub largest_bytes: u64,
     /// Number of events from each allocation to its free, added up.
     pub lifetime_events: u64,
-    /// Time from each allocation to its free, added up.
+    /// Time from each allocation to its free, added up, in nanoseconds.
     pub lifetime_ns: u64,
 }
 
@@ -30,7 +30,7 @@ impl TemporaryGroup {
         self.lifetime_events as f64 / self.allocations.max(1) as f64
     }
 
-    /// Returns the mean time from an allocation to its free.
+    /// Returns the mean time from an allocation to its free, in nanoseconds.
     #[must_use]
     pub fn mean_lifetime_ns(&self) -> u64 {
         self.lifetime_ns / self.allocations.max(1)
@@ -54,14 +54,7 @@ pub fn temporaries_by_group(
     for one in lifetimes.temporaries(indexes, within_events) {
         let Some(freed) = one.allocated_until else { continue };
         let group = group_of(&one);
-        let sums = groups.entry(group).or_insert(TemporaryGroup {
-            group,
-            allocations: 0,
-            churned_bytes: 0,
-            largest_bytes: 0,
-            lifetime_events: 0,
-            lifetime_ns: 0,
-        });
+        let sums = groups.entry(group).or_insert(TemporaryGroup { group, ..TemporaryGroup::default() });
         sums.allocations += 1;
         sums.churned_bytes = sums.churned_bytes.saturating_add(one.size);
         sums.largest_bytes = sums.largest_bytes.max(one.size);

@@ -7,9 +7,10 @@ use super::trial::{Trial, count_keys};
 
 /// Number of bytes in a MiB.
 const MIB: u64 = 1 << 20;
-/// Maximum number of settings with one key, besides the recorded settings.
+/// Maximum number of settings of the first round, in each of which one key differs from PyTorch's
+/// defaults; the recorded settings come on top.
 const MAX_SINGLE: usize = 13;
-/// Maximum number of combinations of keys.
+/// Maximum number of combinations of keys to try.
 const MAX_COMBINED: usize = 5;
 /// Maximum number of settings close to the best, in one round.
 const MAX_REFINED: usize = 3;
@@ -24,45 +25,25 @@ const THRESHOLDS: [f64; 2] = [0.8, 0.6];
 /// Values of `large_segment_size_mb` to try. The driver maps whole pages of 2 MiB.
 const LARGE_SEGMENT_MIB: [u64; 2] = [12, 40];
 
-/// A key of the allocator's settings that candidates change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SettingKey {
-    ExpandableSegments,
-    MaxSplitSize,
-    MaxNonSplitRounding,
-    Divisions,
-    GarbageCollection,
-    LargeSegmentSize,
-}
+/// Copies a key's value from one settings to others.
+type CopySetting = fn(&Settings, &mut Settings);
 
-impl SettingKey {
-    const ALL: [Self; 6] = [
-        Self::ExpandableSegments,
-        Self::MaxSplitSize,
-        Self::MaxNonSplitRounding,
-        Self::Divisions,
-        Self::GarbageCollection,
-        Self::LargeSegmentSize,
-    ];
+/// The keys of the allocator's settings that candidates change, each as a function that copies its
+/// value.
+const KEYS: [CopySetting; 6] = [
+    |from, to| to.expandable_segments = from.expandable_segments,
+    |from, to| to.max_split_size_bytes = from.max_split_size_bytes,
+    |from, to| to.max_non_split_rounding_bytes = from.max_non_split_rounding_bytes,
+    |from, to| to.roundup_power2_divisions = from.roundup_power2_divisions,
+    |from, to| to.garbage_collection_threshold = from.garbage_collection_threshold,
+    |from, to| to.large_segment_size_bytes = from.large_segment_size_bytes,
+];
 
-    /// Copies the key's value from one settings to others.
-    fn copy(self, from: &Settings, to: &mut Settings) {
-        match self {
-            Self::ExpandableSegments => to.expandable_segments = from.expandable_segments,
-            Self::MaxSplitSize => to.max_split_size_bytes = from.max_split_size_bytes,
-            Self::MaxNonSplitRounding => to.max_non_split_rounding_bytes = from.max_non_split_rounding_bytes,
-            Self::Divisions => to.roundup_power2_divisions = from.roundup_power2_divisions,
-            Self::GarbageCollection => to.garbage_collection_threshold = from.garbage_collection_threshold,
-            Self::LargeSegmentSize => to.large_segment_size_bytes = from.large_segment_size_bytes,
-        }
-    }
-
-    /// Returns true if the key's values are equal in two settings.
-    fn is_equal(self, one: &Settings, other: &Settings) -> bool {
-        let mut copied = other.clone();
-        self.copy(one, &mut copied);
-        copied == *other
-    }
+/// Returns `settings` with the value that `from` has for the key with index `key` in [`KEYS`].
+fn with_value_of(settings: &Settings, key: usize, from: &Settings) -> Settings {
+    let mut changed = settings.clone();
+    KEYS[key](from, &mut changed);
+    changed
 }
 
 /// Proposes settings, each at most once, and none that cannot act differently from an earlier one.
@@ -112,24 +93,22 @@ impl Candidates {
             is_single && (figures.ooms, figures.peak_reserved_bytes) < (before.ooms, before.peak_reserved_bytes)
         };
         // The best value of each key that helps, best key first.
-        let mut best: Vec<(SettingKey, Settings)> = Vec::new();
+        let mut best: Vec<(usize, Settings)> = Vec::new();
         for trial in ranked.iter().filter(is_useful) {
-            let key = SettingKey::ALL.into_iter().find(|key| !key.is_equal(&trial.settings, &self.base));
+            let changes = |&key: &usize| with_value_of(&self.base, key, &trial.settings) != self.base;
+            let key = (0..KEYS.len()).find(changes);
             if let Some(key) = key.filter(|&key| best.iter().all(|(other, _)| *other != key)) {
                 best.push((key, trial.settings.clone()));
             }
         }
         let mut combinations = Vec::new();
         for (index, (_, first)) in best.iter().enumerate() {
-            for (key, second) in &best[index + 1..] {
-                let mut both = first.clone();
-                key.copy(second, &mut both);
-                combinations.push(both);
-            }
+            combinations.extend(best[index + 1..].iter().map(|(key, second)| with_value_of(first, *key, second)));
         }
         if let Some((_, best)) = best.first() {
             if best.expandable_segments {
-                // The page size of expandable segments matters even where it does not without them.
+                // With expandable segments this is the page size, which matters even if it changes
+                // nothing without them.
                 combinations.push(Settings { large_segment_size_bytes: LARGE_SEGMENT_MIB[0] * MIB, ..best.clone() });
             }
             if let Some(max) = best.max_split_size_bytes {
@@ -173,7 +152,7 @@ impl Candidates {
     }
 
     /// Returns the first `max` of `settings` that are valid and can act differently from all
-    /// proposed before.
+    /// settings proposed before.
     fn unproposed(&mut self, settings: impl IntoIterator<Item = Settings>, max: usize) -> Vec<Settings> {
         let is_valid = |settings: &Settings| Settings::parse(&settings.to_conf()).as_ref() == Ok(settings);
         let mut new = Vec::new();

@@ -20,7 +20,8 @@ const MAX_DIFFERENT: usize = 64;
 /// Number of out-of-memory events that one step looks at.
 const EVENTS_PER_STEP: usize = 1024;
 
-/// Device, site, stream and size, which equal failures share.
+/// Device, site, stream and requested size of a failed request. Failures with equal keys are one
+/// failure in the result.
 type FailureKey = (DeviceId, SiteId, StreamId, u64);
 
 /// The work of the next step.
@@ -55,15 +56,16 @@ enum Phase {
 ///     Ok(autopsy.ooms().iter().map(|oom| oom.cause.id()).collect())
 /// }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Autopsy {
     settings: Settings,
     phase: Phase,
     /// Number of the recording's incidents that have been looked at.
     incidents: usize,
     replay: Replay,
-    /// The numbers of the events of equal failures.
+    /// For each group of equal failures, the numbers of its out-of-memory events.
     groups: Vec<Vec<u64>>,
+    /// The index in `groups` of each key.
     group_of: BTreeMap<FailureKey, usize>,
     omitted: u64,
     failures: Failures,
@@ -80,22 +82,7 @@ impl Autopsy {
     /// as `limit_bytes` if it is known.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self {
-            failures: Failures::new(settings.clone()),
-            settings,
-            phase: Phase::default(),
-            incidents: 0,
-            replay: Replay::new(),
-            groups: Vec::new(),
-            group_of: BTreeMap::new(),
-            omitted: 0,
-            cards: Vec::new(),
-            marks: Marks::default(),
-            steps: BTreeMap::new(),
-            lines: None,
-            examination: None,
-            ooms: Vec::new(),
-        }
+        Self { failures: Failures::new(settings.clone()), settings, ..Self::default() }
     }
 
     /// Does a part of the work; returns true once all failures are examined. `history` has all
@@ -140,7 +127,8 @@ impl Autopsy {
         Ok(self.phase == Phase::Done)
     }
 
-    /// Returns the failures examined so far, in the order of events; equal ones are one.
+    /// Returns the failures examined so far, in the order of their first events. Equal failures are
+    /// one entry.
     #[must_use]
     pub fn ooms(&self) -> &[OutOfMemory] {
         &self.ooms
@@ -170,7 +158,7 @@ impl Autopsy {
         self.lines.clone().unwrap_or_else(|| Lines::new(recording))
     }
 
-    /// Groups the next out-of-memory events.
+    /// Groups the next out-of-memory events. Returns the work of the next step.
     fn group(&mut self, recording: &Recording) -> Result<Phase, FormatError> {
         for _ in 0..EVENTS_PER_STEP {
             let Some(incident) = recording.incidents().get(self.incidents) else { return Ok(Phase::Read(0)) };
@@ -198,7 +186,8 @@ impl Autopsy {
         Ok(Phase::Group)
     }
 
-    /// Does a part of the examination of the failure with index `index`.
+    /// Does a part of the examination of the failure with index `index`. Returns the work of the
+    /// next step.
     fn examine(&mut self, index: usize, recording: &Recording, history: &History) -> Result<Phase, FormatError> {
         let (Some(card), Some(lines)) = (self.cards.get(index), self.lines.as_mut()) else { return Ok(Phase::Done) };
         let (device, event) = (card.failure.device, card.failure.event);

@@ -31,7 +31,7 @@ pub struct BlockTotals {
 
 /// The memory of one site on one device in each of two recordings: its live blocks at the compared
 /// moments and at the end, and its allocations in all.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteChange {
     /// The device in each recording.
     pub device: PerRecording<DeviceId>,
@@ -132,7 +132,7 @@ pub(super) fn sites_of_device(
     sites
 }
 
-/// Calls `add` for every live block of a device.
+/// Calls `add` with the site and the totals of every live block of a device.
 fn add_blocks(device: &DeviceState, mut add: impl FnMut(SiteId, BlockTotals)) {
     for block in device.blocks() {
         let (bytes, blocks, requested_bytes) = (block.size, 1, block.requested);
@@ -150,11 +150,12 @@ fn add_blocks(device: &DeviceState, mut add: impl FnMut(SiteId, BlockTotals)) {
 /// One of two recordings whose sites are compared.
 pub(super) struct SitesOfRecording<'a> {
     pub(super) definitions: &'a Definitions,
-    /// For the sites' categories.
+    /// Infers the categories of sites.
     pub(super) grouping: &'a Grouping,
-    /// The line of each site's requests as B names it, by site number.
+    /// By site number, the line of the program that makes the site's requests, as named in B.
     pub(super) lines: &'a [Arc<str>],
-    /// The number of each site that both recordings have in common.
+    /// By site number of this recording, the number that stands for the matched site in both
+    /// recordings.
     pub(super) shared_numbers: &'a [SiteId],
     /// `None` if the recording lacks the device.
     pub(super) sites: Option<&'a SitesOfDevice>,
@@ -163,17 +164,18 @@ pub(super) struct SitesOfRecording<'a> {
 }
 
 impl<'a> SitesOfRecording<'a> {
-    /// Returns the line of a site's requests as B names it.
+    /// Returns the line of the program that makes a site's requests, as named in B.
     pub(super) fn line(&self, site: SiteId) -> &'a str {
         self.lines.get(site.0 as usize).map_or("", |line| &**line)
     }
 
-    /// Returns the number of a site that both recordings have in common.
+    /// Returns the number that stands for a site of this recording in both recordings.
     pub(super) fn shared_number(&self, site: SiteId) -> SiteId {
         self.shared_numbers.get(site.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Creates the change of a site that is described by this recording, without memory.
+    /// Creates the change of a site without memory. Its name, scope, category and stack come from
+    /// this recording.
     fn new_change(&self, device: PerRecording<DeviceId>, id: SiteId) -> SiteChange {
         let site = self.definitions.site(id);
         let stack = self.definitions.stack(site.stack).take(SHOWN_FRAMES);
@@ -184,20 +186,16 @@ impl<'a> SitesOfRecording<'a> {
             category: site.category,
             inferred_category: self.grouping.category(id, false),
             stack: stack.map(|frame| frame_name(self.definitions, frame, false)).collect(),
-            at_moment: PerRecording::default(),
-            end: PerRecording::default(),
-            churn: PerRecording::default(),
-            requested_churn_bytes: PerRecording::default(),
-            is_first_difference: false,
+            ..SiteChange::default()
         }
     }
 }
 
 /// The change of a site, with the values by which it is matched and ranked.
 pub(super) struct MatchedSite {
-    /// The number that both recordings have in common.
+    /// The number that stands for the site in both recordings.
     pub(super) number: SiteId,
-    /// The line of its requests as B names it.
+    /// The line of the program that makes its requests, as named in B.
     pub(super) line: Arc<str>,
     pub(super) change: SiteChange,
 }

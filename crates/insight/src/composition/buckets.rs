@@ -7,8 +7,8 @@ use super::rows::AllocationRows;
 /// pixels wide has at least 10 buckets.
 const MAX_BUCKETS: usize = 1 << 15;
 
-/// The live bytes of all layers at one moment, as the result of the first changes.
-#[derive(Clone, Copy, Debug)]
+/// The live bytes of all layers at one moment, after all changes up to it.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LiveState {
     /// The moment.
     pub(super) moment: u64,
@@ -26,7 +26,7 @@ impl LiveState {
         Self { moment, changes: 0, total: 0, layers: [0; LAYERS] }
     }
 
-    /// Adds or removes `bytes` of a layer.
+    /// Adds `bytes` to a layer if `is_start` is true, else removes them.
     #[inline]
     pub(super) fn apply(&mut self, layer: u8, bytes: u64, is_start: bool) {
         let sum = &mut self.layers[usize::from(layer)];
@@ -54,13 +54,13 @@ impl LiveState {
 }
 
 /// Buckets of equally many consecutive moments, each with the state at its peak of the live bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Buckets {
     /// The first moment of the first bucket.
     origin: u64,
     /// Base-2 logarithm of the number of moments in a bucket.
     shift: u32,
-    /// One for every bucket, without gaps.
+    /// The state at the peak of each bucket, without gaps between buckets.
     states: Vec<LiveState>,
 }
 
@@ -80,7 +80,8 @@ impl Buckets {
         self.origin
     }
 
-    /// Returns the index of the bucket of a moment; of the first one for a moment before it.
+    /// Returns the index of the bucket that contains a moment; 0 for a moment before the first
+    /// bucket.
     pub(super) fn index_of(&self, moment: u64) -> usize {
         usize::try_from(moment.saturating_sub(self.origin) >> self.shift).unwrap_or(usize::MAX)
     }
@@ -100,7 +101,7 @@ impl Buckets {
         while self.index_of(moment) >= MAX_BUCKETS {
             self.shift += 1;
             let pairs = self.states.chunks(2);
-            // The first of two equal ones, as everywhere.
+            // Of two equal peaks, keep the first, as the rest of the crate does.
             let merged = pairs.map(|pair| match *pair {
                 [first, second] if second.total > first.total => second,
                 _ => pair[0],
@@ -109,7 +110,7 @@ impl Buckets {
         }
     }
 
-    /// Adds that memory was in `state` from its moment to `last`. States come in order, and
+    /// Records that memory stayed in `state` from its moment to `last`. States come in order, and
     /// [`make_room`](Self::make_room) was called with `last`.
     pub(super) fn observe(&mut self, state: &LiveState, last: u64) {
         let (first_index, last_index) = (self.index_of(state.moment), self.index_of(last));
@@ -129,7 +130,8 @@ impl Buckets {
         (self.states.len(), self.states.last().copied())
     }
 
-    /// Removes the states observed since `mark` was made, without a merge in between.
+    /// Removes the states observed since [`mark`](Self::mark) returned these values. No buckets may
+    /// have been merged since.
     pub(super) fn restore(&mut self, (len, last): (usize, Option<LiveState>)) {
         self.states.truncate(len);
         if let (Some(known), Some(last)) = (self.states.last_mut(), last) {

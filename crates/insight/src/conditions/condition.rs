@@ -9,7 +9,7 @@ use super::error::{ConditionError, ConditionErrorKind, MAX_SHOWN_CHARS};
 use super::metric::{Metric, MetricKind};
 use crate::comparator::Comparator;
 
-/// Decimals of a percentage that count.
+/// Number of decimals of a percentage that are read; further ones are ignored.
 const PERCENT_DECIMALS: usize = 6;
 /// One percent, in the unit of [`Limit::Relative`].
 pub(super) const PERCENT: i128 = 10_i128.pow(PERCENT_DECIMALS as u32);
@@ -94,7 +94,7 @@ impl FromStr for Condition {
     }
 }
 
-/// Parses a limit for a metric of a kind.
+/// Parses the limit of a condition whose metric has the unit `kind`; `None` if it is invalid.
 fn parse_limit(kind: MetricKind, text: &str) -> Option<Limit> {
     let (sign, digits) = match text.strip_prefix('+') {
         Some(rest) => (Some(1), rest),
@@ -115,7 +115,7 @@ fn parse_limit(kind: MetricKind, text: &str) -> Option<Limit> {
     })
 }
 
-/// Parses a size, or a whole number of things.
+/// Parses a size such as `20GiB`, or a count, depending on the metric's `kind`.
 fn parse_number(kind: MetricKind, digits: &str) -> Option<u64> {
     if kind == MetricKind::Bytes { digits.parse().ok().map(|ByteSize(bytes)| bytes) } else { digits.parse().ok() }
 }
@@ -169,7 +169,7 @@ mod tests {
         check("fragmentation > 0.3", Metric::Fragmentation, Above, Share(0.3));
         check("mean_fragmentation > +0.05", Metric::MeanFragmentation, Above, ShareChange(0.05));
         check("mean_fragmentation > +5%", Metric::MeanFragmentation, Above, Relative(5 * PERCENT));
-        for metric in Metric::ALL {
+        for metric in Metric::all() {
             check(&format!("{} > +1%", metric.name()), metric, Above, Relative(PERCENT));
         }
     }

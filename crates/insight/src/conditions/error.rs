@@ -60,7 +60,7 @@ impl ConditionError {
 
 /// Returns the names of all metrics.
 fn metric_names() -> String {
-    Metric::ALL.map(Metric::name).join(", ")
+    Metric::all().map(Metric::name).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns examples of limits for a metric.

@@ -9,7 +9,7 @@ use crate::comparison::DeviceTotals;
 pub enum MetricKind {
     /// Bytes.
     Bytes,
-    /// A number of things.
+    /// A number of blocks, segments or events.
     Count,
     /// A share from 0 to 1.
     Share,
@@ -20,7 +20,7 @@ pub enum MetricKind {
 pub enum Value {
     /// A number of bytes.
     Bytes(u64),
-    /// A number of things.
+    /// A number of blocks, segments or events.
     Count(u64),
     /// A share from 0 to 1.
     Share(f64),
@@ -69,60 +69,50 @@ pub enum Metric {
     MeanFragmentation,
 }
 
+/// A metric's name in conditions and JSON, and how it is computed.
+type Definition = (Metric, &'static str, fn(&DeviceTotals) -> Value);
+
+/// All metrics, in the order of documentation and messages.
+const DEFINITIONS: [Definition; 19] = [
+    (Metric::PeakAllocated, "peak_allocated", |totals| Value::Bytes(totals.peak_allocated_bytes)),
+    (Metric::PeakReserved, "peak_reserved", |totals| Value::Bytes(totals.peak_reserved_bytes)),
+    (Metric::Allocated, "allocated", |totals| Value::Bytes(totals.at_moment.counters.allocated)),
+    (Metric::Active, "active", |totals| Value::Bytes(totals.at_moment.counters.active)),
+    (Metric::Reserved, "reserved", |totals| Value::Bytes(totals.at_moment.counters.reserved)),
+    (Metric::Requested, "requested", |totals| Value::Bytes(totals.at_moment.counters.requested)),
+    (Metric::EndAllocated, "end_allocated", |totals| Value::Bytes(totals.allocated_bytes)),
+    (Metric::EndReserved, "end_reserved", |totals| Value::Bytes(totals.reserved_bytes)),
+    (Metric::Ooms, "ooms", |totals| Value::Count(totals.ooms)),
+    (Metric::Events, "events", |totals| Value::Count(totals.events)),
+    (Metric::Allocations, "allocations", |totals| Value::Count(totals.churn.allocations)),
+    (Metric::AllocatedTotal, "allocated_total", |totals| Value::Bytes(totals.churn.bytes)),
+    (Metric::Blocks, "blocks", |totals| Value::Count(totals.at_moment.blocks)),
+    (Metric::Segments, "segments", |totals| Value::Count(totals.at_moment.segments)),
+    (Metric::Fragmentation, "fragmentation", |totals| Value::Share(totals.at_moment.free.fragmentation())),
+    (Metric::PeakFragmentation, "peak_fragmentation", |totals| Value::Share(totals.peak_fragmentation)),
+    (Metric::EndFragmentation, "end_fragmentation", |totals| Value::Share(totals.fragmentation)),
+    (Metric::HighestFragmentation, "highest_fragmentation", |totals| {
+        Value::Share(totals.fragmentation_over_time.highest)
+    }),
+    (Metric::MeanFragmentation, "mean_fragmentation", |totals| Value::Share(totals.fragmentation_over_time.mean)),
+];
+
 impl Metric {
-    /// All metrics, in the order of documentation and messages.
-    pub const ALL: [Self; 19] = [
-        Self::PeakAllocated,
-        Self::PeakReserved,
-        Self::Allocated,
-        Self::Active,
-        Self::Reserved,
-        Self::Requested,
-        Self::EndAllocated,
-        Self::EndReserved,
-        Self::Ooms,
-        Self::Events,
-        Self::Allocations,
-        Self::AllocatedTotal,
-        Self::Blocks,
-        Self::Segments,
-        Self::Fragmentation,
-        Self::PeakFragmentation,
-        Self::EndFragmentation,
-        Self::HighestFragmentation,
-        Self::MeanFragmentation,
-    ];
+    /// Returns all metrics, in the order of documentation and messages.
+    pub fn all() -> impl Iterator<Item = Self> {
+        DEFINITIONS.iter().map(|&(metric, ..)| metric)
+    }
 
     /// Returns the metric called `name`, or `None` if no metric has that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|metric| metric.name() == name)
+        Self::all().find(|metric| metric.name() == name)
     }
 
     /// Returns the name in conditions and JSON.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PeakAllocated => "peak_allocated",
-            Self::PeakReserved => "peak_reserved",
-            Self::Allocated => "allocated",
-            Self::Active => "active",
-            Self::Reserved => "reserved",
-            Self::Requested => "requested",
-            Self::EndAllocated => "end_allocated",
-            Self::EndReserved => "end_reserved",
-            Self::Ooms => "ooms",
-            Self::Events => "events",
-            Self::Allocations => "allocations",
-            Self::AllocatedTotal => "allocated_total",
-            Self::Blocks => "blocks",
-            Self::Segments => "segments",
-            Self::Fragmentation => "fragmentation",
-            Self::PeakFragmentation => "peak_fragmentation",
-            Self::EndFragmentation => "end_fragmentation",
-            Self::HighestFragmentation => "highest_fragmentation",
-            Self::MeanFragmentation => "mean_fragmentation",
-        }
+    pub fn name(self) -> &'static str {
+        self.definition().1
     }
 
     /// Returns the unit of the metric.
@@ -138,28 +128,12 @@ impl Metric {
     /// Returns the metric's value for a device.
     #[must_use]
     pub fn value(self, totals: &DeviceTotals) -> Value {
-        let at_moment = &totals.at_moment;
-        match self {
-            Self::PeakAllocated => Value::Bytes(totals.peak_allocated_bytes),
-            Self::PeakReserved => Value::Bytes(totals.peak_reserved_bytes),
-            Self::Allocated => Value::Bytes(at_moment.counters.allocated),
-            Self::Active => Value::Bytes(at_moment.counters.active),
-            Self::Reserved => Value::Bytes(at_moment.counters.reserved),
-            Self::Requested => Value::Bytes(at_moment.counters.requested),
-            Self::EndAllocated => Value::Bytes(totals.allocated_bytes),
-            Self::EndReserved => Value::Bytes(totals.reserved_bytes),
-            Self::Ooms => Value::Count(totals.ooms),
-            Self::Events => Value::Count(totals.events),
-            Self::Allocations => Value::Count(totals.churn.allocations),
-            Self::AllocatedTotal => Value::Bytes(totals.churn.bytes),
-            Self::Blocks => Value::Count(at_moment.blocks),
-            Self::Segments => Value::Count(at_moment.segments),
-            Self::Fragmentation => Value::Share(at_moment.free.fragmentation()),
-            Self::PeakFragmentation => Value::Share(totals.peak_fragmentation),
-            Self::EndFragmentation => Value::Share(totals.fragmentation),
-            Self::HighestFragmentation => Value::Share(totals.fragmentation_over_time.highest),
-            Self::MeanFragmentation => Value::Share(totals.fragmentation_over_time.mean),
-        }
+        (self.definition().2)(totals)
+    }
+
+    /// Returns the metric's entry in [`DEFINITIONS`].
+    fn definition(self) -> &'static Definition {
+        DEFINITIONS.iter().find(|(metric, ..)| *metric == self).expect("every metric has a definition")
     }
 }
 

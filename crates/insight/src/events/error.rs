@@ -19,6 +19,9 @@ pub enum EventListError {
     Damaged(#[from] FormatError),
 }
 
+/// The result of reading events.
+pub(super) type Result<T = (), E = EventListError> = std::result::Result<T, E>;
+
 impl EventListError {
     /// Creates the error for events with indexes from `first` to `last` (from 0), which could not
     /// be read because of `error`.

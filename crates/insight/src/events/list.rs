@@ -2,7 +2,7 @@
 
 use vramscope_trace::{Recording, Replay};
 
-use super::error::EventListError;
+use super::error::{EventListError, Result};
 use super::freed_blocks::FreedBlocks;
 use super::matches::{GROUP_EVENTS, GroupMatches, Matches};
 use super::row::{EventRow, event_rows};
@@ -29,7 +29,7 @@ pub enum MatchSearch {
 ///
 /// Up to 4 million matches are stored, at 2 bytes each. Beyond, the list keeps the number of
 /// matches in each group of 4,096 events, and searches a group again when it is read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EventList {
     matcher: Matcher,
     /// The recording's first and last moment, as of the last [`update`](Self::update).
@@ -63,15 +63,11 @@ impl EventList {
             matcher,
             first: recording.first_event(),
             end: recording.end_event(),
-            matches: Matches::default(),
-            searched: 0,
             recorded: recording.events(),
             next_group: begin_group,
             begin_group,
-            is_wrapped: false,
             is_complete,
-            blocks: FreedBlocks::default(),
-            read_again: None,
+            ..Self::default()
         }
     }
 
@@ -125,18 +121,13 @@ impl EventList {
         (self.is_wrapped, self.is_complete) = (false, false);
     }
 
-    /// Searches up to about `max_events` events (at least one group of 4,096) and returns how many
-    /// are done.
+    /// Searches up to about `max_events` events (at least one group of 4,096) and returns how far
+    /// the search is.
     ///
     /// # Errors
     /// If a chunk is not loaded or cannot be read. Matches found so far are kept, and the next call
     /// tries these events again.
-    pub fn step(
-        &mut self,
-        recording: &Recording,
-        replay: &mut Replay,
-        max_events: u64,
-    ) -> Result<ScanProgress, EventListError> {
+    pub fn step(&mut self, recording: &Recording, replay: &mut Replay, max_events: u64) -> Result<ScanProgress> {
         let mut budget = max_events.max(1);
         while budget > 0 && !self.is_complete {
             let start = self.next_group.saturating_mul(GROUP_EVENTS).max(self.first);
@@ -164,7 +155,7 @@ impl EventList {
     }
 
     /// Searches a group and stores its matches. Returns the number of its recorded events.
-    fn search_group(&mut self, recording: &Recording, replay: &mut Replay, group: u64) -> Result<u64, EventListError> {
+    fn search_group(&mut self, recording: &Recording, replay: &mut Replay, group: u64) -> Result<u64> {
         let (matches, events) = self.matches_in(recording, replay, group)?;
         self.matches.insert(group, &matches);
         self.searched = self.searched.saturating_add(events);
@@ -173,12 +164,7 @@ impl EventList {
 
     /// Returns the matches in a group, each as its index in the group, and the number of the
     /// group's recorded events.
-    fn matches_in(
-        &mut self,
-        recording: &Recording,
-        replay: &mut Replay,
-        group: u64,
-    ) -> Result<(Vec<u16>, u64), EventListError> {
+    fn matches_in(&mut self, recording: &Recording, replay: &mut Replay, group: u64) -> Result<(Vec<u16>, u64)> {
         let start = group.saturating_mul(GROUP_EVENTS);
         let end = start.saturating_add(GROUP_EVENTS).min(self.end);
         let failed = |error| EventListError::reading(recording, start.max(self.first), end.saturating_sub(1), error);
@@ -208,12 +194,7 @@ impl EventList {
 
     /// Returns the matches of a group that was searched, each as its index in the group; searches
     /// it again if they are not stored.
-    fn group_matches(
-        &mut self,
-        recording: &Recording,
-        replay: &mut Replay,
-        group: u64,
-    ) -> Result<Vec<u16>, EventListError> {
+    fn group_matches(&mut self, recording: &Recording, replay: &mut Replay, group: u64) -> Result<Vec<u16>> {
         match self.matches.group(group) {
             Some(GroupMatches::Stored(matches)) => return Ok(matches.to_vec()),
             Some(GroupMatches::Counted(0)) | None => return Ok(Vec::new()),
@@ -255,7 +236,7 @@ impl EventList {
         replay: &mut Replay,
         offset: u64,
         count: usize,
-    ) -> Result<Vec<u64>, EventListError> {
+    ) -> Result<Vec<u64>> {
         if self.matcher.matches_everything() {
             let start = self.first.saturating_add(1).saturating_add(offset);
             let end = start.saturating_add(count as u64).min(self.end.saturating_add(1));
@@ -288,7 +269,7 @@ impl EventList {
         history: Option<&History>,
         offset: u64,
         count: usize,
-    ) -> Result<Vec<EventRow>, EventListError> {
+    ) -> Result<Vec<EventRow>> {
         let numbers = self.numbers(recording, replay, offset, count)?;
         event_rows(recording, replay, history, numbers)
     }
@@ -298,12 +279,7 @@ impl EventList {
     ///
     /// # Errors
     /// If a chunk is not loaded or cannot be read, and its matches are not stored.
-    pub fn position_of(
-        &mut self,
-        recording: &Recording,
-        replay: &mut Replay,
-        number: u64,
-    ) -> Result<u64, EventListError> {
+    pub fn position_of(&mut self, recording: &Recording, replay: &mut Replay, number: u64) -> Result<u64> {
         if self.matcher.matches_everything() {
             return Ok(number.saturating_sub(self.first.saturating_add(1)).min(self.len()));
         }
@@ -325,7 +301,7 @@ impl EventList {
         replay: &mut Replay,
         moment: u64,
         max_events: u64,
-    ) -> Result<MatchSearch, EventListError> {
+    ) -> Result<MatchSearch> {
         let mut index = moment.max(self.first);
         let mut budget = max_events.max(1);
         while let Some(next) = recording.next_event(index).filter(|&next| next < self.end) {
@@ -357,7 +333,7 @@ impl EventList {
         replay: &mut Replay,
         moment: u64,
         max_events: u64,
-    ) -> Result<MatchSearch, EventListError> {
+    ) -> Result<MatchSearch> {
         let mut before = moment.saturating_sub(1).min(self.end);
         let mut budget = max_events.max(1);
         while let Some(last) = previous_event(recording, self.first, before) {
@@ -378,15 +354,15 @@ impl EventList {
         Ok(MatchSearch::NotFound)
     }
 
-    /// Searches a group unless it was searched. Returns the work of this, or `None` if `budget` is
-    /// used up.
+    /// Searches a group unless it was searched. Returns the work that this took, in events; `None`
+    /// if `budget` is 0.
     fn search_if_needed(
         &mut self,
         recording: &Recording,
         replay: &mut Replay,
         group: u64,
         budget: u64,
-    ) -> Result<Option<u64>, EventListError> {
+    ) -> Result<Option<u64>> {
         if budget == 0 {
             return Ok(None);
         }

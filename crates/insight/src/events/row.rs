@@ -11,7 +11,7 @@ use crate::history::History;
 
 /// One event as the list shows it. Values that an event does not have are `None`. A free has size,
 /// requested size, stream and pool of the freed block.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventRow {
     /// Event number, from 1.
     pub number: u64,
@@ -43,7 +43,7 @@ impl EventRow {
     /// Creates the row of an event. `freed` is the block that the event frees, as it was before.
     #[must_use]
     pub fn new(number: u64, event: Event, freed: Option<&Block>, definitions: &Definitions) -> Self {
-        let mut row = Self { site: event.kind.site(), text: text(&event, definitions), ..Self::missing(number) };
+        let mut row = Self { site: event.kind.site(), text: text(&event, definitions), number, ..Self::default() };
         row.event = Some(event);
         match event.kind {
             EventKind::SegmentAllocated { address, size, stream, pool, .. }
@@ -73,24 +73,6 @@ impl EventRow {
             EventKind::MemorySample { .. } | EventKind::Gap { .. } => {}
         }
         row
-    }
-
-    /// Creates the row of an event that was not recorded.
-    fn missing(number: u64) -> Self {
-        Self {
-            number,
-            event: None,
-            address: None,
-            size: None,
-            requested: None,
-            stream: None,
-            pool: None,
-            site: None,
-            freed_site: None,
-            age_events: None,
-            age_ns: None,
-            text: String::new(),
-        }
     }
 
     /// Returns the name of the event's type, in lower case; `not recorded` without an event.
@@ -158,10 +140,10 @@ pub fn event_rows(
 ) -> Result<Vec<EventRow>, EventListError> {
     let mut blocks = FreedBlocks::default();
     let row = |number: u64| {
-        let Some(index) = number.checked_sub(1) else { return Ok(EventRow::missing(number)) };
+        let Some(index) = number.checked_sub(1) else { return Ok(EventRow { number, ..EventRow::default() }) };
         let failed = |error| EventListError::reading(recording, index, index, error);
         let Some(event) = replay.event(recording, index).map_err(failed)? else {
-            return Ok(EventRow::missing(number));
+            return Ok(EventRow { number, ..EventRow::default() });
         };
         let freed = match (history, event.kind) {
             (Some(history), EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. }) => {

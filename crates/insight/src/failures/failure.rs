@@ -13,13 +13,13 @@ use crate::pools::{PoolUsage, SiteHolding, device_usage, site_holdings};
 
 /// Maximum number of sites that a failure lists as holders of memory.
 const MAX_HOLDINGS: usize = 20;
-/// Maximum number of events before a failure to search for released segments.
+/// Maximum number of events before a failure that are searched for released segments.
 const MAX_EVENTS_BEFORE: u64 = 65_536;
-/// Maximum number of frees before a failure to examine.
+/// Maximum number of frees before a failure that are examined.
 const MAX_FREED_BEFORE: usize = 256;
 
 /// A request that failed, and the memory at that moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     /// Number of the out-of-memory event. The figures are from the moment before it.
     pub event: u64,
@@ -57,7 +57,7 @@ pub struct Failure {
     pub was_just_freed: bool,
     /// Number of segments and mapped ranges that the allocator released just before it gave up.
     pub released: u64,
-    /// Bytes of these.
+    /// Bytes of the released segments and mapped ranges.
     pub released_bytes: u64,
     /// The sites that held most memory, largest first, at most 20.
     pub holdings: Vec<SiteHolding>,
@@ -125,15 +125,9 @@ impl Failure {
             pool,
             site,
             device_free_bytes: device_free,
-            others_bytes: None,
-            usage: PoolUsage::default(),
-            own_free_bytes: 0,
-            largest_own_bytes: 0,
-            free: FreeElsewhere::default(),
-            was_just_freed: false,
             released: before.released,
             released_bytes: before.released_bytes,
-            holdings: Vec::new(),
+            ..Self::default()
         };
         let state = replay.seek(recording, index)?;
         let Some(device) = state.device(event.device) else { return Ok(Some(failure)) };
@@ -167,7 +161,7 @@ impl Failure {
 struct EventsBefore {
     /// Number of segments and mapped ranges that the failed request released.
     released: u64,
-    /// Bytes of these.
+    /// Bytes of the released segments and mapped ranges.
     released_bytes: u64,
     /// Addresses of the last blocks that became free.
     freed: Vec<u64>,
@@ -191,7 +185,7 @@ impl EventsBefore {
                             found.freed.push(address);
                         }
                     }
-                    // Pages that were mapped before the device had no more stay mapped.
+                    // Pages that the failed request mapped before the device was full stay mapped.
                     EventKind::SegmentMapped { .. } => {}
                     EventKind::BlockAllocated { .. } | EventKind::OutOfMemory { .. } => break,
                     _ => is_of_request = false,

@@ -17,7 +17,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Adds other blocks.
+    /// Adds the bytes and the number of other blocks.
     pub fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.blocks = self.blocks.saturating_add(other.blocks);
@@ -52,18 +52,12 @@ impl StackWeights {
             }
             by_site[number][usize::from(before_recording)].add(weight);
         }
-        for (site, [recorded, older]) in (0..).map(SiteId).zip(by_site) {
-            for (before_recording, weight) in [(false, recorded), (true, older)] {
-                if weight.blocks > 0 {
-                    weights.add(site, before_recording, weight);
-                }
-            }
-        }
+        weights.extend((0..).map(SiteId).zip(by_site));
         weights
     }
 
-    /// Sums up the blocks that are live at a moment: what [`live`](Self::live) returns for the
-    /// memory state of that moment.
+    /// Sums up the blocks that are live at a moment: the result equals that of [`live`](Self::live)
+    /// for the memory state of that moment.
     #[must_use]
     pub fn live_at(lifetimes: &DeviceLifetimes, moment: u64, first_event: u64) -> Self {
         let mut weights = Self::default();
@@ -87,14 +81,20 @@ impl StackWeights {
             }
         });
         let mut weights = Self::default();
-        for (origin, [recorded, older]) in origins.iter().zip(by_origin) {
+        weights.extend(origins.iter().map(|origin| origin.site).zip(by_origin));
+        weights
+    }
+
+    /// Adds the blocks of sites. Each site has two weights: of blocks made by recorded events, and
+    /// of blocks older than the recording.
+    fn extend(&mut self, sites: impl Iterator<Item = (SiteId, [Weight; 2])>) {
+        for (site, [recorded, older]) in sites {
             for (before_recording, weight) in [(false, recorded), (true, older)] {
                 if weight.blocks > 0 {
-                    weights.add(origin.site, before_recording, weight);
+                    self.add(site, before_recording, weight);
                 }
             }
         }
-        weights
     }
 
     /// Adds blocks of a site; `before_recording` tells whether they are older than the recording.
@@ -116,7 +116,7 @@ impl StackWeights {
     }
 }
 
-/// Returns true if an allocation whose first moment this is counts as older than the recording.
+/// Returns true if an allocation with this first moment counts as older than the recording.
 fn is_older(first_moment: u64, first_event: u64) -> bool {
     first_moment.saturating_sub(1) <= first_event
 }

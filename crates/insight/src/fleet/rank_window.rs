@@ -168,7 +168,7 @@ impl RankWindow {
             }
             _ => 0.0,
         };
-        let most = self.parts.iter().map(|part| part.most).fold(RankFigures::default(), RankFigures::or);
+        let most = self.parts.iter().map(|part| part.most).fold(RankFigures::default(), RankFigures::larger_of_each);
         RankFigures { growth, ..most }
     }
 }

@@ -25,7 +25,8 @@ const MAX_OVERLAPS: usize = 1 << 23;
 /// from problem to problem, so the search tries all in turn, each time for longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Longest lifetime first, then largest area, then fullest cliques.
+    /// Longest lifetime first, then largest area (size × lifetime), then the fullest cliques. A
+    /// clique is a maximal set of buffers that live at one time.
     DurationAreaTotal,
     /// Buffers in the fullest cliques first, then largest area, then longest lifetime.
     TotalAreaDuration,
@@ -33,9 +34,10 @@ enum Rule {
     TotalDurationArea,
 }
 
+/// All rules, in the order in which they are tried.
 const RULES: [Rule; 3] = [Rule::DurationAreaTotal, Rule::TotalAreaDuration, Rule::TotalDurationArea];
 
-/// The result of a finished search.
+/// The result of a finished [`ExactSearch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A placement below the height: the offset of each buffer in units.
@@ -45,16 +47,18 @@ pub(super) enum Outcome {
 }
 
 /// A search for a placement below a height.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ExactSearch {
     /// The height to stay below, in units.
     height: u64,
     /// The lowest offset that each buffer can have.
     min_offsets: Vec<u64>,
-    /// Length of each buffer's lifetime, and its area.
+    /// Length of each buffer's lifetime.
     durations: Vec<u64>,
+    /// Area of each buffer: its size times the length of its lifetime.
     areas: Vec<u128>,
     sizes: Vec<u64>,
+    /// The cliques that contain each buffer.
     cliques: Vec<Range<usize>>,
     /// The buffers in each clique.
     members: Vec<Vec<u32>>,
@@ -71,8 +75,9 @@ pub(super) struct ExactSearch {
     result: Option<bool>,
     /// The position in [`RULES`].
     rule: usize,
-    /// Placements that the rule may still try, and how many it could at first.
+    /// Number of placements that the present rule may still try.
     nodes_left: u64,
+    /// Number of placements that the present rule could try at its beginning.
     node_limit: u64,
 }
 
@@ -90,15 +95,19 @@ struct SearchState {
     cuts: Vec<u32>,
     /// Changes to undo, the newest last.
     undo: Vec<Undo>,
-    /// The last placement that changed a clique's floor, to look at each clique once.
+    /// By clique, the number of the last placement that changed its floor, to look at each clique
+    /// once.
     marks: Vec<u64>,
+    /// Number of placements so far.
     placements: u64,
 }
 
 /// A value before a change.
 #[derive(Clone, Copy, Debug)]
 enum Undo {
+    /// The entry of a buffer in `min_offsets`: number and value.
     MinOffset(u32, u64),
+    /// The entry of a clique in `floors`: number and value.
     Floor(u32, u64),
 }
 
@@ -114,7 +123,8 @@ struct Part {
 enum Child {
     /// The rest of the frame's part.
     Rest,
-    /// A part of it that has no time in common with the others.
+    /// A part of the frame's part that has no time in common with the others: its buffers and
+    /// cliques.
     Part(Vec<u32>, Range<usize>),
 }
 
@@ -136,13 +146,13 @@ struct Placed {
     number: u32,
     offset: u64,
     position: u32,
-    /// How much there is to undo before this placement.
+    /// Length of [`SearchState::undo`] before this placement.
     undo_from: usize,
     /// No unplaced buffer lives at the same time, so no other candidate can be better.
     is_topmost: bool,
     /// Partial placements to search next, the first at the end.
     children: Vec<Child>,
-    /// Whether all others may still have room.
+    /// Whether all unplaced buffers may still have room.
     fits: bool,
 }
 
@@ -183,13 +193,8 @@ impl ExactSearch {
             cliques,
             members,
             overlaps,
-            state: SearchState::default(),
-            frames: Vec::new(),
-            parts: Vec::new(),
-            result: None,
-            rule: 0,
-            nodes_left: 0,
             node_limit: spans.len() as u64 * 2,
+            ..Self::default()
         };
         search.restart();
         Some(search)
@@ -227,7 +232,7 @@ impl ExactSearch {
         self.nodes_left = self.node_limit;
     }
 
-    /// Continues. `None` if the budget is spent.
+    /// Continues the search. Returns its result; `None` if the budget is spent.
     pub(super) fn run(&mut self, budget: &mut Budget) -> Option<Outcome> {
         while !budget.is_spent() {
             if self.nodes_left == 0 {
@@ -291,8 +296,8 @@ impl ExactSearch {
         let SearchState { offsets, min_offsets, .. } = &self.state;
         let unplaced = (0..).zip(&part.order).filter(|&(_, &number)| offsets[number as usize] == UNPLACED);
         let unplaced = unplaced.map(|(position, &number)| (min_offsets[number as usize], position, number));
-        // What starts at or above the lowest possible end of a buffer leaves a gap in which that
-        // buffer has room.
+        // A candidate at or above the lowest possible end of another buffer would leave a gap with
+        // room for that buffer.
         let min_end = unplaced.clone().map(|(offset, _, number)| offset + self.sizes[number as usize]).min();
         budget.spend(part.order.len() as u64);
         let Some(min_end) = min_end else {

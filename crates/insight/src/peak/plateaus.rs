@@ -10,7 +10,7 @@ const RECURRENCE_PERCENT: u128 = 99;
 /// The highest moment between two dips of the allocated bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plateau {
-    /// The first moment with the peak's bytes.
+    /// Its highest moment; the first if several are equal.
     pub event: u64,
     /// Allocated bytes then.
     pub bytes: u64,
@@ -25,7 +25,7 @@ pub struct Plateau {
 /// its highest moment; the next begins once they have risen by as much from the lowest moment
 /// since. Two plateaus are thus separated by a dip of at least that depth. The peak is the highest
 /// plateau.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plateaus {
     /// Least depth of a dip between two plateaus.
     pub dip_bytes: u64,
@@ -45,7 +45,7 @@ pub struct Plateaus {
 /// Finds the plateaus of a device's allocated bytes, a part at a time.
 ///
 /// One pass compares all plateaus with the peak, if the peak was given. Otherwise, or if the given
-/// one is not the highest moment, a pass before finds it.
+/// one is not the highest moment, an earlier pass finds the highest moment.
 #[derive(Clone, Debug)]
 pub struct PlateauSearch {
     from_event: u64,
@@ -78,13 +78,7 @@ impl PlateauSearch {
             curve: AllocatedCurve::new(from_event, to_event),
             current: Current::Plateau(None),
             highest: None,
-            result: Plateaus {
-                dip_bytes: dip_bytes.max(1),
-                peak,
-                next: None,
-                next_of_other_site: None,
-                recurrences: 0,
-            },
+            result: Plateaus { dip_bytes: dip_bytes.max(1), peak, ..Plateaus::default() },
         }
     }
 

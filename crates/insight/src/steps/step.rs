@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use vramscope_trace::SiteId;
 
 /// One step of a training run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The number in the step's name (`ProfilerStep#12`); without one, steps count from 1.
     pub number: u64,
@@ -13,9 +13,9 @@ pub struct Step {
     pub from_event: u64,
     /// The moment at which it ends: the number of the step's last event.
     pub to_event: u64,
-    /// Start time.
+    /// Start time, in nanoseconds since the recording's time 0.
     pub from_ns: u64,
-    /// End time.
+    /// End time, in nanoseconds since the recording's time 0.
     pub to_ns: u64,
 }
 

@@ -6,13 +6,13 @@ use super::allocated_curve::{AllocatedCurve, CurvePoint};
 use super::step::{Step, Steps};
 
 /// The memory of a device during one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepMemory {
     /// The step.
     pub step: Step,
     /// Number of allocations made by the step's events.
     pub allocations: u64,
-    /// Bytes of these allocations (churn), whether they were freed or not.
+    /// Bytes of the allocations made by the step's events (churn), whether they were freed or not.
     pub allocated_bytes: u64,
     /// Number of allocations that the program freed in the step.
     pub frees: u64,
@@ -20,7 +20,7 @@ pub struct StepMemory {
     pub freed_bytes: u64,
     /// Peak of the allocated bytes in the step.
     pub peak_bytes: u64,
-    /// The first moment of the step with that many allocated bytes.
+    /// The first moment of the step with `peak_bytes` allocated bytes.
     pub peak_event: u64,
     /// Live bytes (allocated and pending free) at the step's end.
     pub live_bytes: u64,
@@ -51,15 +51,8 @@ impl StepTable {
         let steps = steps.as_slice();
         let rows = steps.iter().map(|&step| StepMemory {
             step,
-            allocations: 0,
-            allocated_bytes: 0,
-            frees: 0,
-            freed_bytes: 0,
-            peak_bytes: 0,
             peak_event: step.from_event.saturating_add(1),
-            live_bytes: 0,
-            pending_bytes: 0,
-            growth_bytes: 0,
+            ..StepMemory::default()
         });
         let curve = match (steps.first(), steps.last()) {
             (Some(first), Some(last)) => AllocatedCurve::new(first.from_event, last.to_event),
