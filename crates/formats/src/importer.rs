@@ -19,7 +19,7 @@ use crate::unpack::Unpacker;
 /// Unpacks and reads a file of any supported format while its bytes arrive.
 ///
 /// A pickle is read while it arrives, and its bytes are dropped: a snapshot of 4 million entries
-/// takes 170 MB of memory instead of 400. The bytes of other formats are kept until they are
+/// takes 170 MB of memory instead of 400 MB. The bytes of other formats are kept until they are
 /// complete.
 ///
 /// ```

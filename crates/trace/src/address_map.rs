@@ -289,8 +289,8 @@ impl<T: MemoryRange> AddressMap<T> {
         self.order.insert(at, index);
     }
 
-    /// Merges the group at index `group` (in address order) into a neighbour if both together fill
-    /// at most half a group. Drops an empty group; otherwise changes nothing.
+    /// Merges the group at index `group` (in address order) into an adjacent group if both together
+    /// fill at most half a group. Drops an empty group; otherwise changes nothing.
     fn merge_sparse_group(&mut self, group: usize) {
         let len = self.group(group).len;
         let has_room = |other: usize| other < self.order.len() && self.group(other).len + len <= GROUP_CAPACITY / 2;

@@ -177,9 +177,9 @@ fn is_generic(function: &str) -> bool {
 ///
 /// The innermost frame of the program's own code comes first, then the innermost Python frame that
 /// it called into (for a stack without Python frames, the innermost frame outside of the
-/// allocator). `train.py:65 · cross_entropy`, `train.py:66 · adam.py:182 _init_group`. If both are
-/// one frame, or the program has no frame of its own in the stack, one frame is shown: `train.py:65
-/// gpt_step`.
+/// allocator). For example: `train.py:65 · cross_entropy`, `train.py:66 · adam.py:182 _init_group`.
+/// If both are one frame, or the program has no frame of its own in the stack, one frame is shown,
+/// for example `train.py:65 gpt_step`.
 #[must_use]
 pub fn stack_name(definitions: &Definitions, stack: StackId) -> Option<String> {
     let has_python = definitions.stack(stack).any(|frame| is_python_frame(definitions, frame));

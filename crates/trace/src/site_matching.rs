@@ -86,7 +86,8 @@ fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Ve
 }
 
 /// Numbers the sites, stacks and strings of two recordings with one numbering, so that equal
-/// content gets equal numbers. Handles one of the recordings. Each stack is visited once.
+/// content gets equal numbers. An instance handles one of the recordings. Each stack is visited
+/// once.
 struct SharedNumbering<'a> {
     interner: &'a mut Interner,
     definitions: &'a Definitions,

@@ -21,14 +21,14 @@ macro_rules! keys {
 }
 
 keys! {
-    // The snapshot.
+    // Keys of the outermost dictionary.
     Segments = "segments",
     DeviceTraces = "device_traces",
     AllocatorSettings = "allocator_settings",
     ExternalAnnotations = "external_annotations",
     HostSegments = "host_segments",
     HostTraces = "host_traces",
-    // An entry of the history.
+    // Keys of a history entry.
     Action = "action",
     Addr = "addr",
     DeviceFree = "device_free",
@@ -39,7 +39,7 @@ keys! {
     CompileContext = "compile_context",
     PoolId = "pool_id" | "segment_pool_id",
     Frames = "frames",
-    // A segment and its blocks.
+    // Keys of a segment and its blocks.
     Device = "device",
     Address = "address",
     TotalSize = "total_size",
@@ -51,13 +51,13 @@ keys! {
     // Up to PyTorch 2.0 blocks have these instead of frames.
     History = "history",
     RealSize = "real_size",
-    // A frame.
+    // Keys of a call frame.
     Name = "name",
     Filename = "filename",
     Line = "line",
-    // An annotation.
+    // Keys of an annotation.
     Stage = "stage",
-    // The settings.
+    // Keys of the allocator settings.
     AllocConf = "PYTORCH_CUDA_ALLOC_CONF" | "PYTORCH_ALLOC_CONF",
     MaxSplitSize = "max_split_size",
     GarbageCollectionThreshold = "garbage_collection_threshold",

@@ -43,8 +43,8 @@ impl Allocation {
         self.first_moment.checked_sub(1).filter(|_| self.start_observed)
     }
 
-    /// Returns the index (from 0) of the event with which the program freed it, or `None` if no
-    /// such event was recorded.
+    /// Returns the index (from 0) of the event with which the program freed the block, or `None` if
+    /// no such event was recorded.
     ///
     /// For sources that record only completed frees, this is the event of the completed free.
     #[must_use]

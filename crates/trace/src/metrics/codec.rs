@@ -39,8 +39,8 @@ fn row_values(metrics: &Metrics) -> [u64; VALUES] {
     numbers
 }
 
-/// Returns the metrics with the values that [`row_values`] returns. Returns `None` if the values
-/// contradict each other: a share would not be between 0 and 1.
+/// Returns the metrics for which [`row_values`] returns `numbers`; `None` if the values contradict
+/// each other: a share would not be between 0 and 1.
 fn metrics_from_values(numbers: &[u64; VALUES]) -> Option<Metrics> {
     let [segments, allocated, active, reserved, requested, total, largest, blocks, low, high, splits, split_bytes, ..] =
         *numbers;

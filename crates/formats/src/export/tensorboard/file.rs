@@ -66,7 +66,7 @@ pub struct ScalarFile<W> {
 
 impl<W: Write> ScalarFile<W> {
     /// Creates a writer and writes the version record, with which every file begins. `wall_time` is
-    /// its time in seconds since 1970.
+    /// the record's time in seconds since 1970.
     ///
     /// # Errors
     /// If the output cannot be written.
