@@ -15,7 +15,8 @@ use crate::request::Request;
 use crate::size::SMALL_SEGMENT_BYTES;
 
 /// Maximum memory, in bytes, that the pool assumes a device to have; a device that reports more
-/// counts as having this much. The bound keeps 9/8 of it from overflowing.
+/// counts as having this much. The limit ensures that 9/8 of the memory, the size of an expandable
+/// segment's address range, fits in 64 bits.
 const MAX_DEVICE_BYTES: u64 = 1 << 50;
 
 impl<D: Device> Pool<D> {
@@ -57,7 +58,7 @@ impl<D: Device> Pool<D> {
     /// address range ends before the request fits.
     ///
     /// # Errors
-    /// If the device is out of memory. Pages mapped by then stay mapped, as free memory.
+    /// If the device is out of memory. Pages that were already mapped stay mapped, as free memory.
     pub(crate) fn expand(
         &mut self,
         request: &Request,

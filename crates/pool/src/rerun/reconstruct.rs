@@ -22,8 +22,8 @@ use crate::settings::Settings;
 /// Maximum number of blocks in all copies of the pool that are saved for backtracking; the oldest
 /// copies are dropped to stay below.
 const MAX_SAVED_BLOCKS: u64 = 4 << 20;
-/// How often each entry of a history may be read again, on average, to try other interpretations.
-/// Then the search ends with the best one found.
+/// Maximum number of times that an entry of a history is read again, on average, to try other
+/// interpretations. At this limit the search ends with the best interpretation found.
 const MAX_RETRIES_PER_ENTRY: u64 = 4;
 /// Minimum of the number of entries that may be read again to try other interpretations; it applies
 /// to short histories.

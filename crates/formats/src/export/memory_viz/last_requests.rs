@@ -1,16 +1,17 @@
 //! The `requested_size` of free blocks: PyTorch lists the size of the last request that used the
 //! block.
 //!
-//! No tool depends on this number, but every snapshot contains it and PyTorch's flame graphs show
-//! it. It follows from the history:
+//! No tool depends on this size, but every snapshot contains it and PyTorch's flame graphs show it.
+//! It follows from the history:
 //!
-//! - a freed block keeps its number, and absorbs adjacent free blocks with their numbers;
-//! - if a free block is split, the rest keeps the number;
-//! - mapped pages have the number that they were unmapped with, or 0 if they are new, and absorb
-//!   adjacent free blocks;
-//! - the remains of a block next to unmapped pages have 0.
+//! - a freed block keeps its size, and the size of adjacent free blocks that are merged with it is
+//!   lost;
+//! - if a free block is split, the rest keeps the size;
+//! - mapped pages have the size that they had when they were unmapped, or 0 if they are new;
+//!   adjacent free blocks are merged with them and lose their size;
+//! - if pages of a free block are unmapped, the rest of the block has size 0.
 //!
-//! For free blocks from before the recording the number is unknown and 0.
+//! For free blocks from before the recording the size is unknown and 0.
 
 use std::collections::BTreeMap;
 
@@ -36,9 +37,9 @@ fn range_ending_at(ranges: &Ranges, address: u64) -> Option<(u64, u64)> {
     (end == address).then_some((start, number))
 }
 
-/// Removes the addresses `from..to` from the ranges. What remains of a range that is partly removed
-/// keeps its last requested size, or gets `rest` if that is set. Returns the last requested size of
-/// the lowest range that was cut or removed; 0 if there was no such range.
+/// Removes the addresses `from..to` from free or unmapped ranges. The rest of a range keeps its
+/// last requested size, or gets `rest` if that is given. Returns the last requested size of the
+/// lowest range that was cut or removed; 0 if none was.
 fn cut(ranges: &mut Ranges, from: u64, to: u64, rest: Option<u64>) -> u64 {
     let mut last = 0;
     while let Some((&start, &(end, number))) = ranges.range(..to).next_back()
@@ -57,7 +58,7 @@ fn cut(ranges: &mut Ranges, from: u64, to: u64, rest: Option<u64>) -> u64 {
 }
 
 impl LastRequests {
-    /// Creates the free blocks of `device`, whose history is unknown.
+    /// Creates the free ranges of `device`, all with an unknown last requested size.
     pub(super) fn new(device: Option<&DeviceState>) -> Self {
         let mut requests = Self::default();
         let Some(device) = device else { return requests };
