@@ -62,7 +62,7 @@ pub struct ListedAllocation {
     /// Events from its first moment to the list's moment, or to its free if that was before;
     /// `None` if it starts later.
     pub age_events: Option<u64>,
-    /// Age in nanoseconds, see [`age_events`](Self::age_events).
+    /// Age in nanoseconds, see [`age_events`](ListedAllocation::age_events).
     pub age_ns: Option<u64>,
     /// Time from its first moment to the program's free, in nanoseconds; `None` if it is not freed.
     pub lifetime_ns: Option<u64>,
