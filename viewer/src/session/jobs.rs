@@ -104,9 +104,9 @@ impl Session {
         }
     }
 
-    /// Takes the result of a job over a recording of `events` events: the analyzer's answer in JSON
-    /// or a message for the user, and the simulated recording if the job [simulates](Job::simulates)
-    /// settings. Returns the problems that are new.
+    /// Stores the result of a job over a recording of `events` events: the analyzer's answer in
+    /// JSON or a message for the user, and if the job [simulates](Job::simulates) settings, the
+    /// simulated recording. Returns the problems that are new.
     pub fn job_finished(
         &mut self,
         job: Job,

@@ -1,8 +1,8 @@
 //! A user's session with the page: the open recordings, the panes, input and drawing.
 //!
 //! A [`Session`] receives [`FrameRequest`](crate::protocol::FrameRequest)s with what the user did,
-//! and returns [`PageUpdate`](crate::protocol::PageUpdate)s with what has changed. It runs natively too; in a
-//! browser, a web worker owns it.
+//! and returns [`PageUpdate`](crate::protocol::PageUpdate)s with what has changed. It runs natively
+//! too; in a browser, a web worker owns it.
 
 mod allocations;
 mod analysis;

@@ -115,9 +115,9 @@ impl<'a, T> TableBuilder<'a, T> {
         self.rows(|item, row| *row = std::mem::take(row).with_group(selected, by, group(item)))
     }
 
-    /// Sorts the rows by the sizes or numbers of the column that the user has chosen with `sort`: its
-    /// name, and whether the largest comes first. Keeps the order of the items if the page cannot
-    /// sort by it.
+    /// Sorts the rows by the sizes or numbers of the column that the user has chosen with `sort`:
+    /// its name, and whether the largest comes first. Keeps the order of the items if the table
+    /// cannot be sorted by that column.
     pub(super) fn sorted(mut self, sort: Option<&(String, bool)>) -> Self {
         let sorting = self.table.sorting_by(sort);
         let chosen = sorting.and_then(|one| self.table.columns.iter().position(|column| column.name == one.column));
