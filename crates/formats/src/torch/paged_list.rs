@@ -14,8 +14,8 @@ const PAGE_BYTES: usize = 8 << 20;
 /// never returns memory to the browser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PagedList<T> {
-    /// All pages but the last have [`PAGE_ITEMS`](Self::PAGE_ITEMS) items; the last one has at least
-    /// one.
+    /// All pages but the last have [`PAGE_ITEMS`](Self::PAGE_ITEMS) items; the last one has at
+    /// least one.
     pages: Vec<Vec<T>>,
 }
 

@@ -128,9 +128,9 @@ impl AllocationTable {
         &self.groups
     }
 
-    /// Adds a row for the allocation of `block` and returns its number, or `None` if all row numbers
-    /// are used. `start_unobserved` is true if its allocating event is missing. First moments must
-    /// not decrease.
+    /// Adds a row for the allocation of `block` and returns its number, or `None` if all row
+    /// numbers are used. `start_unobserved` is true if its allocating event is missing. First
+    /// moments must not decrease.
     #[inline]
     pub(super) fn push(&mut self, first_moment: u64, start_unobserved: bool, block: &Block) -> Option<u32> {
         let fits = self.groups.last().is_some_and(|group| {

@@ -74,7 +74,8 @@ pub struct Recording {
     pub(super) event_chunks: Vec<StoredChunk>,
     /// Chunks of full states, in order.
     pub(super) state_chunks: Vec<StoredChunk>,
-    /// Reads chunks that are not in memory; `None` if the caller supplies them or all are in memory.
+    /// Reads chunks that are not in memory; `None` if the caller supplies them or all are in
+    /// memory.
     pub(super) source: Option<Arc<dyn ReadAt>>,
     /// Whether chunks are dropped from memory once the overview contains them.
     pub(super) drops_chunks: bool,
@@ -351,8 +352,8 @@ impl Recording {
         self.event_chunks.get(chunk).map(|stored| stored.first_event.max(index))
     }
 
-    /// Returns the chunk that contains the event with index `index` (from 0), or `None` if the event
-    /// is missing.
+    /// Returns the chunk that contains the event with index `index` (from 0), or `None` if the
+    /// event is missing.
     pub(super) fn chunk_of_event(&self, index: u64) -> Option<&StoredChunk> {
         let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
         self.event_chunks.get(chunk).filter(|stored| stored.first_event <= index)
