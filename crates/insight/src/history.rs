@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError, Lifetimes, LifetimesReader, MomentTimes, Recording};
 
-/// Number of events up to which all times are exact.
+/// Maximum number of events for which all times are stored exactly.
 const EXACT_TIMES: usize = 8_000_000;
 /// Approximate number of bytes in one request for missing chunks.
 const FETCH_BYTES: u64 = 2 << 20;

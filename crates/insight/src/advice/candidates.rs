@@ -46,7 +46,7 @@ fn with_value_of(settings: &Settings, key: usize, from: &Settings) -> Settings {
     changed
 }
 
-/// Proposes settings, each at most once, and none that cannot act differently from an earlier one.
+/// Proposes settings to try. Each can act differently from all settings proposed before.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
     profile: RequestProfile,

@@ -55,8 +55,8 @@ impl CapacitySearch {
         Self { settings, failing_steps, working: None, needed_steps: None, has_failed: false }
     }
 
-    /// Takes the figures of a run under the settings with any limit, so that it need not be made
-    /// again.
+    /// Uses the figures of an earlier run under the settings, with any limit, so that it need not
+    /// be made again.
     pub(super) fn with_earlier_run(mut self, summary: RunSummary) -> Self {
         if summary.ooms == 0 && !self.depends_on_limit() {
             self.working = Some((self.sufficient_steps(&summary), summary));

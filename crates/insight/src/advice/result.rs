@@ -5,7 +5,7 @@ use vramscope_pool::rerun::RunSummary;
 use super::capacity_search::SmallestCapacity;
 use super::trial::Trial;
 
-/// Settings that save less than this share of the reserved peak are not worth a change.
+/// Minimum share of the reserved peak that settings must save to be worth a change.
 const WORTHWHILE_SHARE: f64 = 0.01;
 
 /// Advice for a recorded program: settings from best to worst, and the least memory that it needs.

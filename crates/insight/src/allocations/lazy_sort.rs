@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 /// Number of entries that are sorted together.
 const PAGE: usize = 1024;
-/// Above this number of entries, a range is first divided near its middle: that takes half of the
-/// time of a division at an exact index, and later windows find smaller ranges.
+/// Maximum number of entries of a range that is divided at an exact index. A longer range is first
+/// divided near its middle: that takes half of the time, and later windows find smaller ranges.
 const DIVIDED_ABOVE: usize = 16 * PAGE;
 /// Number of entries from which a value near the median is estimated.
 const SAMPLE: usize = 255;

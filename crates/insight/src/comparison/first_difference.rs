@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 
 use vramscope_trace::{Allocation, DeviceLifetimes, PerRecording, SiteId};
 
-/// Number of requests within which the programs must agree again after a request that only one of
-/// them makes.
+/// Maximum number of requests after which the programs must agree again, if only one of them makes
+/// a request.
 const RESYNC_REQUESTS: usize = 256;
-/// Number of equal requests that count as agreement.
+/// Number of equal requests in a row that count as agreement.
 const AGREEMENT: usize = 3;
 
 /// How the requests of two programs differ at the first difference.

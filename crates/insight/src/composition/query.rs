@@ -55,6 +55,7 @@ struct StateReader<'a, R> {
 }
 
 impl<'a, R: AllocationRows> StateReader<'a, R> {
+    /// Creates a reader that has read no state.
     fn new(series: &'a CompositionSeries, rows: &'a R) -> Self {
         let buckets = &series.buckets;
         Self { series, buckets, rows, last: LiveState::empty(buckets.origin()) }

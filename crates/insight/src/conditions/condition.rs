@@ -142,6 +142,7 @@ fn parse_percent(number: &str) -> Option<i128> {
 mod tests {
     use super::*;
 
+    /// Checks the parts of a parsed condition.
     #[track_caller]
     fn check(text: &str, metric: Metric, comparator: Comparator, limit: Limit) {
         let condition: Condition = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -174,6 +175,7 @@ mod tests {
         }
     }
 
+    /// Checks the position of the error of a condition, and that its message contains `part`.
     #[track_caller]
     fn check_error(text: &str, position: usize, part: &str) {
         let error = text.parse::<Condition>().expect_err(text);

@@ -16,8 +16,7 @@ use vramscope_trace::{Allocation, Category, DeviceLifetimes};
 use crate::autopsy::RecordingLines;
 use crate::steps::Steps;
 
-/// An allocation that the program frees within this number of events is a temporary: some
-/// operations, not a pass through the model.
+/// Maximum lifetime of a temporary, in events: some operations, not a pass through the model.
 const TEMPORARY_EVENTS: u64 = 64;
 /// Minimum number of different sizes of parameters; with fewer, blocks of these sizes are not taken
 /// for gradients or the optimizer's state.

@@ -162,6 +162,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
 
+    /// Returns a failed reservation with these figures.
     fn failed(reserved_bytes: u64, segment_bytes: u64, device_free_bytes: u64) -> FailedReservation {
         FailedReservation { reserved_bytes, segment_bytes, device_free_bytes }
     }

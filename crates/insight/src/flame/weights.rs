@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use vramscope_trace::{AllocationOrigin, DeviceLifetimes, DeviceState, SiteId};
 
-/// Sites below this number are summed up in a list, which takes 32 bytes for each.
+/// Number of sites that can be summed up in a list, which takes 32 bytes for each; sites with
+/// higher numbers are in a map.
 const MAX_NUMBERED_SITES: usize = 1 << 20;
 
 /// Bytes and number of some blocks.

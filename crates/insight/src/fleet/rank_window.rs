@@ -8,8 +8,7 @@ use super::summary::DeviceSummary;
 const MIN_WINDOW_NS: u64 = 3_000_000_000;
 /// Longest length of the window, in nanoseconds: two minutes.
 const MAX_WINDOW_NS: u64 = 120_000_000_000;
-/// The window covers this many tenths of a step: a rank then shows its peak, wherever in a step it
-/// is.
+/// Length of the window in tenths of a step: a rank then shows its peak, wherever in a step it is.
 const WINDOW_STEP_TENTHS: u64 = 22;
 /// Number of parts into which a window is divided; each keeps only its extremes.
 const PARTS: u64 = 30;

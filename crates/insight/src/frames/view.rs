@@ -172,6 +172,7 @@ mod tests {
         ("??", 0, "at::empty(long, c10::Device)"),
     ];
 
+    /// Returns the view of a stack of these frames, outermost first.
     fn view(frames: &[(&str, u32, &str)]) -> StackView {
         let mut sites = TestSites::default();
         let site = sites.stack(frames);

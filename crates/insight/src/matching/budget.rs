@@ -1,9 +1,10 @@
 //! The number of steps that finding changed code may take.
 
-/// The number of comparisons of two lines, or of a function with a file, that remain.
+/// The remaining number of steps of the search for changed code.
 ///
-/// A step takes about 20 ns natively. Two versions of a program need some thousand; thousands of
-/// renamed functions, which a hostile recording can have, would need 10^12.
+/// A step is a comparison of two lines, or of a function with a file, and takes about 20 ns
+/// natively. Two versions of a program need some thousand; thousands of renamed functions, which a
+/// hostile recording can have, would need 10^12.
 #[derive(Debug)]
 pub(super) struct Budget {
     remaining: usize,

@@ -106,6 +106,7 @@ mod tests {
     use super::*;
     use crate::packing::Buffer;
 
+    /// Separates buffers, each given by its start, end and size.
     fn separation(buffers: &[(u64, u64, u64)]) -> Separation {
         let buffers: Vec<_> = buffers.iter().map(|&(lower, upper, size)| Buffer { lower, upper, size }).collect();
         Separation::new(&Problem::new(&buffers, &mut Vec::new()).expect("the buffers are valid"))

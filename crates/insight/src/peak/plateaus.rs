@@ -4,7 +4,8 @@ use vramscope_trace::{DeviceLifetimes, SiteId};
 
 use crate::steps::{AllocatedCurve, CurvePoint};
 
-/// A plateau whose bytes are at least this share of the peak's reaches the peak again, in percent.
+/// Minimum bytes of a plateau that counts as reaching the peak again, in percent of the peak's
+/// bytes.
 const RECURRENCE_PERCENT: u128 = 99;
 
 /// The highest moment between two dips of the allocated bytes.

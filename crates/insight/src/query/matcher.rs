@@ -322,7 +322,7 @@ impl Item for EventItem<'_> {
 }
 
 impl Matcher {
-    /// Adds the sites that a growing recording has defined since.
+    /// Adds the sites that a growing recording has defined since the last call.
     ///
     /// Returns true if earlier answers may be different now. As with
     /// [`Grouping::update`](crate::group::Grouping::update), that happens at most twice, and only

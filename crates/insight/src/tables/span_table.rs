@@ -9,8 +9,8 @@ use crate::group::{GroupBy, Grouping};
 use crate::spans::Span;
 use crate::steps::{AllocatedCurve, split_number};
 
-/// Row of the requests of unknown phase, after the rows of the four phases, which are in the order
-/// of [`Phase`](crate::group::Phase).
+/// Index of the row of the requests of unknown phase, after the rows of the four phases, which are
+/// in the order of [`Phase`](crate::group::Phase).
 const UNKNOWN_PHASE: usize = 4;
 
 /// The allocated bytes of a device around the spans of one name, or around the occurrences of one
