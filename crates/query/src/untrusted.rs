@@ -203,6 +203,7 @@ mod tests {
     /// A data page header: type 0, 4 bytes uncompressed and compressed, with 1 value.
     const PAGE: [u8; 17] = [0x15, 0, 0x15, 8, 0x15, 8, 0x2c, 0x15, 2, 0x15, 0, 0x15, 6, 0x15, 6, 0, 0];
 
+    /// Checks a page that `change` has changed.
     fn pages(change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let mut bytes = [&PAGE[..], &[1, 2, 3, 4]].concat();
         change(&mut bytes);
