@@ -37,8 +37,8 @@ impl From<ReadError> for ImportError {
 /// The conversion of a file whose bytes arrive in pieces to a recording.
 ///
 /// [`push`](Self::push) reads the file as it arrives, [`finish`](Self::finish) passes on the
-/// recording's chunks as they are ready, about half of the conversion's time before its end. To
-/// cancel a job between two calls, drop it.
+/// recording's chunks as they are ready; the first ones come after about half of the conversion's
+/// time. To cancel a job between two calls, drop it.
 ///
 /// ```
 /// use vramscope_formats::ignore_progress;
@@ -121,6 +121,7 @@ struct ChunkSink<'a> {
 }
 
 impl<'a> ChunkSink<'a> {
+    /// Creates a sink that has passed on nothing.
     fn new(info: &RecordingInfo, output: &'a mut dyn FnMut(Vec<u8>)) -> Self {
         Self { encoder: Encoder::new(info), output, events: 0 }
     }
