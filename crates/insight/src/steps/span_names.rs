@@ -11,7 +11,8 @@ use crate::spans::Marks;
 /// Spans that differ only in the number at the end of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanName {
-    /// The name without its number: what [`find_steps`](super::find_steps) takes as the chosen name.
+    /// The name without its number, which [`find_steps`](super::find_steps) accepts as the chosen
+    /// name.
     pub name: String,
     /// Whether any of the names has a number.
     pub is_numbered: bool,
