@@ -63,16 +63,9 @@ pub(crate) struct Names {
     pub(crate) has_backward: bool,
 }
 
-impl Names {
-    /// Returns a number that changes whenever the names of regions do.
-    fn generation(&self) -> u64 {
-        self.regions.generation()
-    }
-}
-
-/// What the tracker says of the origin of a request. Numbers are 0 for none.
+/// A request as the tracker reports it: where it comes from. Numbers are 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct TrackedRequest {
     pub(crate) stack: u32,
     /// Low part of the sequence number of autograd's operation.
     pub(crate) sequence: u32,
@@ -219,14 +212,15 @@ impl Definitions {
     /// The scope has the names of the program's scopes and that of the innermost module on the
     /// stack. A request of the backward pass of a known operation gets that operation's scope after
     /// `backward`, and its Python frames unless the request has some.
-    pub(crate) fn site(&mut self, request: Request, names: &mut Names, handle: &mut RecorderHandle) -> SiteId {
-        let generation = names.generation();
+    pub(crate) fn site(&mut self, request: TrackedRequest, names: &mut Names, handle: &mut RecorderHandle) -> SiteId {
+        let generation = names.regions.generation();
         if generation != self.generation {
             self.generation = generation;
             self.forget_sites();
         }
         let is_trusted = names.trusts_operations.load(Ordering::Relaxed);
-        let origin = self.origin(if is_trusted { request } else { Request { sequence: 0, node: None, ..request } });
+        let origin =
+            self.origin(if is_trusted { request } else { TrackedRequest { sequence: 0, node: None, ..request } });
         names.has_backward |= origin.is_backward;
         let known = match (self.site_index(origin), origin) {
             (Some([stack, kind]), _) => self.sites.get(stack).and_then(|sites| sites[kind]),
@@ -237,8 +231,8 @@ impl Definitions {
     }
 
     /// Returns where a request comes from, and remembers the stacks of forward operations.
-    fn origin(&mut self, request: Request) -> Origin {
-        let Request { stack, sequence, node, scope } = request;
+    fn origin(&mut self, request: TrackedRequest) -> Origin {
+        let TrackedRequest { stack, sequence, node, scope } = request;
         let has_python = self.frames(stack).last().is_some_and(|frame| matches!(frame, StackFrame::Python { .. }));
         let own = Origin { stack, native: stack, forward: 0, scope, is_backward: false };
         if !has_python && sequence != 0 {
@@ -404,9 +398,8 @@ impl Operations {
     /// Returns an operation, or one shortly before.
     fn find(&self, sequence: u32) -> Option<Operation> {
         let candidates = (sequence.saturating_sub(SEARCHED_OPERATIONS)..=sequence).rev();
-        candidates
-            .map(|number| (number, self.slots[number as usize % OPERATIONS]))
-            .find_map(|(number, known)| (known.sequence == number && known.stack != 0).then_some(known))
+        let mut known = candidates.map(|number| (number, self.slots[number as usize % OPERATIONS]));
+        known.find_map(|(number, known)| (known.sequence == number && known.stack != 0).then_some(known))
     }
 }
 
@@ -431,7 +424,7 @@ mod tests {
 
     /// Returns the origin of a request outside of the backward pass, or in it without Python code.
     fn origin(definitions: &mut Definitions, stack: u32, sequence: u32, scope: u32) -> Origin {
-        definitions.origin(Request { stack, sequence, node: None, scope })
+        definitions.origin(TrackedRequest { stack, sequence, node: None, scope })
     }
 
     #[test]
@@ -454,7 +447,7 @@ mod tests {
         let known = &mut definitions();
         known.add_stack(&[frame_word(1, 7, true), modules::UNNAMED]);
         origin(known, BOTH, 40, 5);
-        let mut in_node = |stack, scope| known.origin(Request { stack, sequence: 2, node: Some(40), scope });
+        let mut in_node = |stack, scope| known.origin(TrackedRequest { stack, sequence: 2, node: Some(40), scope });
         let backward = Origin { stack: PYTHON, native: PYTHON, forward: BOTH, scope: 5, is_backward: true };
         assert_eq!(in_node(PYTHON, 0), backward);
         let own = |stack, scope| Origin { stack, native: stack, scope, ..Origin::default() };

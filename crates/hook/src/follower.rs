@@ -7,11 +7,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use vramscope_collector::RecorderHandle;
-use vramscope_formats::{LiveDevice, LiveSnapshot};
-use vramscope_trace::{DeviceId, DeviceState, MemoryState, Sink as _};
+use vramscope_formats::LiveSnapshot;
+use vramscope_trace::{DeviceId, MemoryState, Sink as _};
 
 use crate::definitions::Names;
 use crate::notes::Notes;
+use crate::own_events::device_of;
 use crate::pace::SnapshotPace;
 use crate::reader::{DeviceReader, RawEvent};
 use crate::torch::actions;
@@ -23,7 +24,7 @@ const PASS_INTERVAL: Duration = Duration::from_millis(4);
 
 /// What the follower needs from Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum PythonRequest {
     /// A snapshot of the allocator's state, because events were lost.
     Snapshot,
     /// The names of the program's modules.
@@ -35,13 +36,13 @@ pub(crate) enum Request {
 /// The requests that wait for Python.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    pending: Mutex<Vec<Request>>,
+    pending: Mutex<Vec<PythonRequest>>,
     added: Condvar,
 }
 
 impl Requests {
     /// Adds a request, unless an equal one waits.
-    fn add(&self, request: Request) {
+    fn add(&self, request: PythonRequest) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         if !pending.contains(&request) {
             pending.push(request);
@@ -50,7 +51,7 @@ impl Requests {
     }
 
     /// Returns the next request; `None` if none is added within `timeout`.
-    pub(crate) fn next(&self, timeout: Duration) -> Option<Request> {
+    pub(crate) fn next(&self, timeout: Duration) -> Option<PythonRequest> {
         let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.added.wait_timeout_while(pending, timeout, |pending| pending.is_empty());
         let (mut pending, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -58,27 +59,8 @@ impl Requests {
     }
 }
 
-/// A task for the follower's thread; it replies when it is done.
-enum Command {
-    /// Records what the rings have.
-    Pass(SyncSender<()>),
-    /// Records what the rings have, and no events after it until the next snapshot.
-    Pause(SyncSender<()>),
-    /// Prepares for a snapshot: see [`Follower::prepare_snapshot`].
-    PrepareSnapshot(SyncSender<()>),
-    /// Returns the events of a device since a snapshot was prepared.
-    HeldEvents(DeviceId, SyncSender<Vec<RawEvent>>),
-    /// Leaves out one of the held events of a device, by its index.
-    LeaveOut(DeviceId, usize, SyncSender<()>),
-    /// Returns true if a device has held events to check; see [`Follower::has_held_events`].
-    HasHeldEvents(SyncSender<bool>),
-    /// Starts or stops holding events. Held events are recorded when holding stops.
-    HoldEvents(bool, SyncSender<()>),
-    /// Returns true if a device has lost events, so that another snapshot is needed.
-    NeedsSnapshot(SyncSender<bool>),
-    /// Records from a snapshot on.
-    Record(Arc<LiveSnapshot>, RecorderHandle, SyncSender<Result<(), String>>),
-}
+/// A task for the follower's thread.
+type Command = Box<dyn FnOnce(&mut FollowerThread) + Send>;
 
 /// The follower's thread. Dropping it stops the thread.
 #[derive(Debug)]
@@ -116,64 +98,91 @@ impl Follower {
         Ok(Self { commands: Some(commands), requests, thread: Some(thread) })
     }
 
-    /// Sends a command and returns the reply. The thread waits for the recorder, whose file fails
-    /// if the disk hangs, so the reply always comes.
-    fn call<R>(&self, command: impl FnOnce(SyncSender<R>) -> Command) -> Result<R, String> {
+    /// Runs `work` on the follower's thread and returns the result. The thread waits for the
+    /// recorder, whose file fails if the disk hangs, so the result always comes.
+    fn call<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut FollowerThread) -> R + Send + 'static,
+    ) -> Result<R, String> {
         let (reply, received) = sync_channel(1);
         let commands = self.commands.as_ref().ok_or(ENDED)?;
-        commands.send(command(reply)).map_err(|_| ENDED)?;
+        let command: Command = Box::new(move |thread| {
+            // The caller may have stopped to wait.
+            let _ = reply.send(work(thread));
+        });
+        commands.send(command).map_err(|_| ENDED)?;
         received.recv().map_err(|_| ENDED.to_owned())
     }
 
     /// Passes everything that the tracker has written so far to the recorder.
     pub(crate) fn flush(&self) -> Result<(), String> {
-        self.call(Command::Pass)
+        self.call(FollowerThread::run_pass)
     }
 
     /// Records what the rings have, and no events after it until the next snapshot.
     pub(crate) fn pause(&self) -> Result<(), String> {
-        self.call(Command::Pause)
+        self.call(|thread| {
+            thread.run_pass();
+            thread.readers.iter_mut().for_each(DeviceReader::wait_for_snapshot);
+        })
     }
 
     /// Prepares for a snapshot: discards the events until now of the devices that need one, and
     /// keeps later ones in their rings until [`record`](Self::record).
     pub(crate) fn prepare_snapshot(&self) -> Result<(), String> {
-        self.call(Command::PrepareSnapshot)
+        self.call(|thread| {
+            thread.run_pass();
+            let is_first = thread.handle.is_none();
+            let needs = |reader: &&mut DeviceReader| is_first || reader.is_waiting() || reader.needs_snapshot();
+            thread.readers.iter_mut().filter(needs).for_each(DeviceReader::wait_for_snapshot);
+            thread.snapshots.prepared(Instant::now());
+        })
     }
 
     /// Sets whether events are held until the tracker has been checked. Events that are held when
     /// the recording begins are recorded once they no longer are.
     pub(crate) fn hold_events(&self, holds: bool) -> Result<(), String> {
-        self.call(|reply| Command::HoldEvents(holds, reply))
+        self.call(move |thread| thread.readers.iter_mut().for_each(|reader| reader.holds_events = holds))
     }
 
     /// Returns the events of a device that are held, or were since
     /// [`prepare_snapshot`](Self::prepare_snapshot).
     pub(crate) fn held_events(&self, device: DeviceId) -> Result<Vec<RawEvent>, String> {
-        self.call(|reply| Command::HeldEvents(device, reply))
+        self.call(move |thread| {
+            let reader = thread.readers.iter_mut().find(|reader| reader.device == device);
+            reader.map(|reader| reader.hold_events().iter().copied().collect()).unwrap_or_default()
+        })
     }
 
     /// Leaves out one of the [`held_events`](Self::held_events) of a device, by its index.
     pub(crate) fn leave_out(&self, device: DeviceId, index: usize) -> Result<(), String> {
-        self.call(|reply| Command::LeaveOut(device, index, reply))
+        self.call(move |thread| {
+            if let Some(reader) = thread.readers.iter_mut().find(|reader| reader.device == device) {
+                reader.leave_out(index);
+            }
+        })
     }
 
     /// Returns true if a device has held events, apart from the entries of snapshots. Returns false
     /// while a recording waits for a snapshot, which replaces what happened before it.
     pub(crate) fn has_held_events(&self) -> Result<bool, String> {
-        self.call(Command::HasHeldEvents)
+        self.call(|thread| {
+            let is_event = |event: &RawEvent| event.action != actions::SNAPSHOT;
+            let waits = thread.handle.is_some() && thread.readers.iter().any(DeviceReader::is_waiting);
+            !waits && thread.readers.iter_mut().any(|reader| reader.hold_events().iter().any(is_event))
+        })
     }
 
     /// Returns true if a device has lost events, so that another snapshot is needed.
     pub(crate) fn needs_snapshot(&self) -> Result<bool, String> {
-        self.call(Command::NeedsSnapshot)
+        self.call(|thread| thread.readers.iter().any(DeviceReader::needs_snapshot))
     }
 
     /// Records from a snapshot on that was taken after
     /// [`prepare_snapshot`](Self::prepare_snapshot): first the state in the snapshot, then the
     /// events after it.
     pub(crate) fn record(&self, snapshot: Arc<LiveSnapshot>, handle: RecorderHandle) -> Result<(), String> {
-        self.call(|reply| Command::Record(snapshot, handle, reply))?
+        self.call(move |thread| thread.record(&snapshot, handle))?
     }
 
     /// Returns the requests that wait for Python.
@@ -216,7 +225,7 @@ impl FollowerThread {
     fn run(&mut self, commands: &Receiver<Command>) {
         loop {
             match commands.recv_timeout(PASS_INTERVAL) {
-                Ok(command) => self.execute(command),
+                Ok(command) => command(self),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -237,77 +246,24 @@ impl FollowerThread {
             reader.run_pass(&mut self.names);
         }
         if modules::wants_search() {
-            self.requests.add(Request::Modules);
+            self.requests.add(PythonRequest::Modules);
         }
         if self.names.has_backward && !std::mem::replace(&mut self.has_requested_backward, true) {
-            self.requests.add(Request::Backward);
+            self.requests.add(PythonRequest::Backward);
         }
         if self.snapshots.is_due(Instant::now()) && self.readers.iter().any(DeviceReader::needs_snapshot) {
             self.snapshots.requested();
-            self.requests.add(Request::Snapshot);
-        }
-    }
-
-    /// Carries out a command. The caller may have stopped to wait for the reply.
-    fn execute(&mut self, command: Command) {
-        match command {
-            Command::Pass(reply) => {
-                self.run_pass();
-                let _ = reply.send(());
-            }
-            Command::Pause(reply) => {
-                self.run_pass();
-                self.readers.iter_mut().for_each(DeviceReader::wait_for_snapshot);
-                let _ = reply.send(());
-            }
-            Command::PrepareSnapshot(reply) => {
-                self.run_pass();
-                let is_first = self.handle.is_none();
-                let needs = |reader: &&mut DeviceReader| is_first || reader.is_waiting() || reader.needs_snapshot();
-                self.readers.iter_mut().filter(needs).for_each(DeviceReader::wait_for_snapshot);
-                self.snapshots.prepared(Instant::now());
-                let _ = reply.send(());
-            }
-            Command::HeldEvents(device, reply) => {
-                let reader = self.readers.iter_mut().find(|reader| reader.device == device);
-                let _ =
-                    reply.send(reader.map(|reader| reader.hold_events().iter().copied().collect()).unwrap_or_default());
-            }
-            Command::LeaveOut(device, index, reply) => {
-                let mut readers = self.readers.iter_mut();
-                if let Some(reader) = readers.find(|reader| reader.device == device) {
-                    reader.leave_out(index);
-                }
-                let _ = reply.send(());
-            }
-            Command::HasHeldEvents(reply) => {
-                let is_event = |event: &RawEvent| event.action != actions::SNAPSHOT;
-                let has_begun = self.handle.is_some();
-                let waits = has_begun && self.readers.iter().any(DeviceReader::is_waiting);
-                let mut readers = self.readers.iter_mut();
-                let _ = reply.send(!waits && readers.any(|reader| reader.hold_events().iter().any(is_event)));
-            }
-            Command::HoldEvents(holds, reply) => {
-                self.readers.iter_mut().for_each(|reader| reader.holds_events = holds);
-                let _ = reply.send(());
-            }
-            Command::NeedsSnapshot(reply) => {
-                let _ = reply.send(self.readers.iter().any(DeviceReader::needs_snapshot));
-            }
-            Command::Record(snapshot, handle, reply) => {
-                // The first snapshot waits for the recording's beginning.
-                if self.handle.is_some() {
-                    self.snapshots.taken(Instant::now());
-                }
-                let _ = reply.send(self.record(&snapshot, handle));
-            }
+            self.requests.add(PythonRequest::Snapshot);
         }
     }
 
     /// Records the state in the snapshot of the devices that wait for one, and their events from it
     /// on.
     fn record(&mut self, snapshot: &LiveSnapshot, mut handle: RecorderHandle) -> Result<(), String> {
-        let known = snapshot.devices();
+        // The first snapshot waits for the recording's beginning.
+        if self.handle.is_some() {
+            self.snapshots.taken(Instant::now());
+        }
         let mut devices = Vec::new();
         for reader in self.readers.iter_mut().filter(|reader| reader.is_waiting()) {
             let Some(event) = reader.skip_to_snapshot() else {
@@ -317,11 +273,7 @@ impl FollowerThread {
                 }
                 return Err(format!("{}: PyTorch did not report the snapshot to the tracker", reader.device));
             };
-            let (state, live) = if known.contains(&reader.device) {
-                snapshot.device(reader.device)
-            } else {
-                (DeviceState::default(), LiveDevice::empty(snapshot.settings(), reader.device))
-            };
+            let (state, live) = device_of(snapshot, reader.device);
             devices.push((reader, state, live, handle.ns_at_time_stamp(event.time)));
         }
         let is_first = self.handle.is_none();

@@ -1,8 +1,12 @@
 //! The libraries that are loaded in this process, as the C library's loader lists them.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::File;
+use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
+
+use memmap2::Mmap;
 
 /// What glibc says of a loaded library (`link.h`).
 #[repr(C)]
@@ -121,14 +125,29 @@ pub(crate) fn visit_libraries(mut visit: impl FnMut(LoadedLibrary) -> ControlFlo
     unsafe { dl_iterate_phdr(on_library, (&raw mut visitor).cast()) };
 }
 
-/// Returns a number that changes whenever a library is loaded or unloaded.
-pub(crate) fn change_count() -> u64 {
-    let mut changes = 0;
+/// Returns the first loaded library for which `matches` is true.
+pub(crate) fn find_library(matches: impl Fn(&LoadedLibrary) -> bool) -> Option<LoadedLibrary> {
+    let mut found = None;
     visit_libraries(|library| {
-        changes = library.changes;
+        if !matches(&library) {
+            return ControlFlow::Continue(());
+        }
+        found = Some(library);
         ControlFlow::Break(())
     });
-    changes
+    found
+}
+
+/// Maps the file of a loaded library.
+pub(crate) fn map_file(file: &File) -> io::Result<Mmap> {
+    // SAFETY: The file of a loaded library is not changed while the process runs; installers
+    // replace it by another file.
+    unsafe { Mmap::map(file) }
+}
+
+/// Returns a number that changes whenever a library is loaded or unloaded.
+pub(crate) fn change_count() -> u64 {
+    find_library(|_| true).map_or(0, |program| program.changes)
 }
 
 #[cfg(test)]

@@ -104,12 +104,10 @@ impl Expectation {
 
     /// Checks that an event's time is between the readings of the clock.
     fn check_time(&self, event: &RawEvent) -> Result<(), String> {
-        if self.times.contains(&event.time) {
-            Ok(())
-        } else {
-            let (start, end) = (self.times.start(), self.times.end());
-            Err(format!("an event of {} has the time {}, not one from {start} to {end}", self.device, event.time))
-        }
+        let (start, end) = (self.times.start(), self.times.end());
+        let wrong =
+            || format!("an event of {} has the time {}, not one from {start} to {end}", self.device, event.time);
+        if self.times.contains(&event.time) { Ok(()) } else { Err(wrong()) }
     }
 
     /// Returns a device's active blocks in the order of their addresses.
@@ -133,7 +131,7 @@ pub(crate) fn event_times(readings: RangeInclusive<u64>, can_be_set: bool) -> Ra
 }
 
 /// Returns the state of a device in a snapshot, which lacks devices without memory.
-fn device_of(snapshot: &LiveSnapshot, device: DeviceId) -> (DeviceState, LiveDevice) {
+pub(crate) fn device_of(snapshot: &LiveSnapshot, device: DeviceId) -> (DeviceState, LiveDevice) {
     if snapshot.devices().contains(&device) {
         snapshot.device(device)
     } else {

@@ -11,7 +11,7 @@ use vramscope_trace::{
     AnnotationStage, Category, DeviceId, DeviceState, Event, EventKind, MempoolId, Relabel, Sink as _, SiteId,
 };
 
-use crate::definitions::{Code, Definitions, Names, Request};
+use crate::definitions::{Code, Definitions, Names, TrackedRequest};
 use crate::modules;
 use crate::notes::{Note, NoteKind, record_mark};
 use crate::polling::PINNED_SNAPSHOT_POOL;
@@ -327,7 +327,7 @@ impl DeviceReader {
         if self.definitions.has_unnamed_module(stack) {
             modules::want_names(event.time);
         }
-        let request = Request { stack, sequence, node, scope };
+        let request = TrackedRequest { stack, sequence, node, scope };
         let site = self.definitions.site(request, names, handle);
         let kind = match live_action(event.action) {
             Some(action) => {
@@ -357,10 +357,7 @@ impl DeviceReader {
     /// Returns the next event, held or from the ring; `None` at the end of what the ring had at the
     /// last refresh.
     fn next_event(&mut self) -> Option<RawEvent> {
-        match self.held.pop_front() {
-            Some(event) => Some(event),
-            None => self.read_event(),
-        }
+        self.held.pop_front().or_else(|| self.read_event())
     }
 
     /// Reads records from the ring up to the next event and returns it; `None` at the end of what

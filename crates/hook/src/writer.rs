@@ -113,15 +113,26 @@ impl DeviceWriter {
     #[inline]
     fn try_write(&mut self, entry: &TraceEntry, wanted: Stacks) -> bool {
         let setting = [entry.stream, entry.mempool[0], entry.mempool[1]];
-        if self.setting != Some(setting) && !self.write_setting(setting) {
-            return false;
+        if self.setting != Some(setting) {
+            let [stream, first, second] = setting;
+            if !self.put([u64::from(SETTING), stream, first, second]) {
+                return false;
+            }
+            self.setting = Some(setting);
         }
-        if self.lost() != self.reported_lost && !self.report_lost() {
-            return false;
+        let lost = self.lost();
+        if lost != self.reported_lost {
+            if !self.put([u64::from(LOST), lost]) {
+                return false;
+            }
+            self.reported_lost = lost;
         }
         let scope = scopes::current();
-        if scope != self.scope && entry.is_request() && !self.write_scope(scope) {
-            return false;
+        if scope != self.scope && entry.is_request() {
+            if !self.put([record::scope_head(scope)]) {
+                return false;
+            }
+            self.scope = scope;
         }
         let (stack, sequence, node) = match &mut self.stacks {
             Some(stacks) if wanted != Stacks::None && entry.is_request() => {
@@ -141,36 +152,12 @@ impl DeviceWriter {
         true
     }
 
-    /// Writes the stream and the private pool of the next events.
+    /// Writes a rare record. Returns false if there is no room.
     #[cold]
-    fn write_setting(&mut self, setting: [u64; 3]) -> bool {
-        if !has_room(&mut self.ring, 4) {
-            return false;
-        }
-        let [stream, first, second] = setting;
-        self.ring.put([u64::from(SETTING), stream, first, second]);
-        self.setting = Some(setting);
-        true
-    }
-
-    /// Writes the scope of the next requests.
-    #[cold]
-    fn write_scope(&mut self, scope: u32) -> bool {
-        let has_room = has_room(&mut self.ring, 1);
+    fn put<const N: usize>(&mut self, words: [u64; N]) -> bool {
+        let has_room = has_room(&mut self.ring, N);
         if has_room {
-            self.ring.put([record::scope_head(scope)]);
-            self.scope = scope;
-        }
-        has_room
-    }
-
-    /// Writes the number of lost events, before the first event after a loss.
-    #[cold]
-    fn report_lost(&mut self) -> bool {
-        let has_room = has_room(&mut self.ring, 2);
-        if has_room {
-            self.ring.put([u64::from(LOST), self.lost()]);
-            self.reported_lost = self.lost();
+            self.ring.put(words);
         }
         has_room
     }

@@ -6,9 +6,6 @@
 //! Each entry names the headers that `check_layout.c` was compiled with, on x86-64 and
 //! aarch64, and the interpreters that the walker was run with, on x86-64.
 
-use std::error::Error;
-use std::fmt;
-
 use super::line_table::LineTableFormat;
 
 /// Offset of `ob_type` in every object.
@@ -148,37 +145,28 @@ const CPYTHON_3_11: Layout = Layout {
     text_data_pointer: 72,
 };
 
-/// CPython 3.12.
+/// CPython 3.12: what differs from 3.11.
 ///
 /// Source: `cpython/pystate.h`, `internal/pycore_frame.h`, `cpython/code.h` and
 /// `cpython/unicodeobject.h`. Checked with the headers of 3.12.1; run with 3.12.1.
 const CPYTHON_3_12: Layout = Layout {
     minor: 12,
-    thread_frame: 56,
     cframe_frame: Some(0),
     frame_code: 0,
     frame_previous: 8,
-    frame_instruction: 56,
     frame_owner: Some(70),
-    frame_first_local: 72,
-    reference_tags: 0,
     code_size: 192,
-    code_file_name: 112,
-    code_name: 120,
-    code_qualified_name: Some(128),
     code_first_line: 68,
-    code_line_table: 136,
     code_argument_count: 52,
-    code_local_kinds: Some(104),
     code_version: Some(92),
     code_bytecode: Some(192),
-    line_table_format: LineTableFormat::Locations,
     text_ascii_data: 40,
     text_compact_data: 56,
     text_data_pointer: 56,
+    ..CPYTHON_3_11
 };
 
-/// CPython 3.13.
+/// CPython 3.13: what differs from 3.12.
 ///
 /// Source: `cpython/pystate.h`, `internal/pycore_frame.h`, `cpython/code.h` and
 /// `cpython/unicodeobject.h`. Checked with the headers of 3.13.0 and 3.13.15; run with both.
@@ -186,57 +174,24 @@ const CPYTHON_3_13: Layout = Layout {
     minor: 13,
     thread_frame: 72,
     cframe_frame: None,
-    frame_code: 0,
-    frame_previous: 8,
-    frame_instruction: 56,
-    frame_owner: Some(70),
-    frame_first_local: 72,
-    reference_tags: 0,
     code_size: 200,
-    code_file_name: 112,
-    code_name: 120,
-    code_qualified_name: Some(128),
-    code_first_line: 68,
-    code_line_table: 136,
-    code_argument_count: 52,
-    code_local_kinds: Some(104),
-    code_version: Some(92),
     code_bytecode: Some(200),
-    line_table_format: LineTableFormat::Locations,
-    text_ascii_data: 40,
-    text_compact_data: 56,
-    text_data_pointer: 56,
+    ..CPYTHON_3_12
 };
 
-/// CPython 3.14.
+/// CPython 3.14: what differs from 3.13.
 ///
 /// Source: `cpython/pystate.h`, `internal/pycore_interpframe_structs.h`,
 /// `internal/pycore_stackref.h`, `cpython/code.h` and `cpython/unicodeobject.h`. Checked with
 /// the headers of 3.14.8; run with 3.14.8.
 const CPYTHON_3_14: Layout = Layout {
     minor: 14,
-    thread_frame: 72,
-    cframe_frame: None,
-    frame_code: 0,
-    frame_previous: 8,
-    frame_instruction: 56,
     frame_owner: Some(74),
     frame_first_local: 80,
     reference_tags: 3,
     code_size: 208,
-    code_file_name: 112,
-    code_name: 120,
-    code_qualified_name: Some(128),
-    code_first_line: 68,
-    code_line_table: 136,
-    code_argument_count: 52,
-    code_local_kinds: Some(104),
-    code_version: Some(92),
     code_bytecode: Some(208),
-    line_table_format: LineTableFormat::Locations,
-    text_ascii_data: 40,
-    text_compact_data: 56,
-    text_data_pointer: 56,
+    ..CPYTHON_3_13
 };
 
 /// All supported versions, in ascending order.
@@ -253,34 +208,22 @@ pub(crate) struct InterpreterBuild {
     pub(crate) trace_refs: bool,
 }
 
-/// Why an interpreter has no [`Layout`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why an interpreter has no [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LayoutError {
     /// The target is not 64-bit little-endian Linux.
+    #[error("cannot read Python call stacks: this platform is not supported: use 64-bit Linux on x86-64 or aarch64")]
     Platform,
     /// The version is not one of 3.10 to 3.14.
+    #[error("cannot read Python call stacks: Python {major}.{minor} is not supported: use CPython 3.10 to 3.14")]
     Version { major: u32, minor: u32 },
     /// The interpreter is built without the GIL.
+    #[error("cannot read Python call stacks: this Python has no GIL: use a build with the GIL")]
     FreeThreaded,
     /// The interpreter is built with `Py_TRACE_REFS`.
+    #[error("cannot read Python call stacks: this Python is built with Py_TRACE_REFS: use a release build")]
     TraceRefs,
 }
-
-impl fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot read Python call stacks: ")?;
-        match self {
-            Self::Platform => f.write_str("this platform is not supported: use 64-bit Linux on x86-64 or aarch64"),
-            Self::Version { major, minor } => {
-                write!(f, "Python {major}.{minor} is not supported: use CPython 3.10 to 3.14")
-            }
-            Self::FreeThreaded => f.write_str("this Python has no GIL: use a build with the GIL"),
-            Self::TraceRefs => f.write_str("this Python is built with Py_TRACE_REFS: use a release build"),
-        }
-    }
-}
-
-impl Error for LayoutError {}
 
 impl Layout {
     /// Returns the layout of an interpreter.

@@ -48,9 +48,7 @@ impl<'b> LineTable<'b> {
     /// A negative offset, of a function that has not begun, gives the line of the definition.
     /// Returns `None` for an instruction that belongs to no line or that the table lacks.
     pub(crate) fn line_number(&self, instruction_offset: i32) -> Option<u32> {
-        let Ok(offset) = u64::try_from(instruction_offset) else {
-            return u32::try_from(self.first_line).ok();
-        };
+        let Ok(offset) = u64::try_from(instruction_offset) else { return u32::try_from(self.first_line).ok() };
         let covers = |range: &LineRange| offset < range.end;
         let first_line = i64::from(self.first_line);
         let range = match self.format {

@@ -1,11 +1,10 @@
 //! Reads of memory by address: directly, or with an error for an address that is not readable.
 
-use std::error::Error;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::{fmt, process, ptr};
+use std::{process, ptr};
 
 /// A way to read this process's memory by address.
 ///
@@ -96,7 +95,8 @@ impl Memory for DirectMemory {
 }
 
 /// A read of memory that failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {length} bytes of this process's memory at {address:#x}: {source}")]
 pub(crate) struct ReadError {
     /// First address of the read.
     address: usize,
@@ -104,19 +104,6 @@ pub(crate) struct ReadError {
     length: usize,
     /// The system's reason.
     source: io::Error,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, length, source } = self;
-        write!(f, "cannot read {length} bytes of this process's memory at {address:#x}: {source}")
-    }
-}
-
-impl Error for ReadError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 /// C's `struct iovec`: an address and a number of bytes.
@@ -156,13 +143,11 @@ impl CheckedMemory {
     pub(crate) fn new() -> Result<Self, ReadError> {
         let (probe, mut byte) = (0x5a_u8, [0; 1]);
         let address = (&raw const probe).expose_provenance();
-        match read_by_call(address, &mut byte) {
-            Ok(_) => Ok(Self { file: None }),
-            Err(_) => match File::open("/proc/self/mem") {
-                Ok(file) => Ok(Self { file: Some(file) }),
-                Err(source) => Err(ReadError { address, length: 1, source }),
-            },
-        }
+        let file = match read_by_call(address, &mut byte) {
+            Ok(_) => None,
+            Err(_) => Some(File::open("/proc/self/mem").map_err(|source| ReadError { address, length: 1, source })?),
+        };
+        Ok(Self { file })
     }
 }
 

@@ -3,9 +3,6 @@
 //! A patched interpreter can have another layout than its version says. The check reads through
 //! [`CheckedMemory`], so a wrong offset is an error, not a crash.
 
-use std::error::Error;
-use std::fmt;
-
 use super::code::{CODE_BUFFER_BYTES, MAX_LINE_TABLE_BYTES, MAX_TEXT_BYTES, read_code};
 use super::frames::{FrameWalker, MAX_FRAMES};
 use super::layout::TYPE_INSTANCE_SIZE;
@@ -28,53 +25,30 @@ pub(crate) struct ExpectedFrame<'a> {
     pub(crate) name: Option<&'a str>,
 }
 
-/// Why the walker cannot be used with this interpreter.
-#[derive(Debug)]
+/// The reason why the walker cannot be used with this interpreter.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SelfCheckError {
     /// The size of a code object differs.
+    #[error(
+        "cannot read Python call stacks: a code object has {found} bytes instead of {expected}: \
+         use an unmodified CPython"
+    )]
     CodeSize { found: usize, expected: usize },
     /// The current thread has no thread state.
+    #[error("cannot read Python call stacks: no Python thread state: start the recorder from Python code")]
     NoThreadState,
     /// Memory was not readable.
-    Read(ReadError),
+    #[error("cannot read Python call stacks: a read of Python's memory failed: use an unmodified CPython")]
+    Read(#[from] ReadError),
     /// The number of frames differs.
+    #[error("cannot read Python call stacks: found {found} frames instead of {expected}: use an unmodified CPython")]
     FrameCount { found: usize, expected: usize },
     /// A frame differs. Frame 0 is the innermost.
+    #[error(
+        "cannot read Python call stacks: {field} of frame {index} is {found} instead of {expected}: \
+         use an unmodified CPython"
+    )]
     Frame { index: usize, field: &'static str, found: String, expected: String },
-}
-
-impl fmt::Display for SelfCheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot read Python call stacks: ")?;
-        match self {
-            Self::CodeSize { found, expected } => {
-                write!(f, "a code object has {found} bytes instead of {expected}: use an unmodified CPython")
-            }
-            Self::NoThreadState => f.write_str("no Python thread state: start the recorder from Python code"),
-            Self::Read(_) => f.write_str("a read of Python's memory failed: use an unmodified CPython"),
-            Self::FrameCount { found, expected } => {
-                write!(f, "found {found} frames instead of {expected}: use an unmodified CPython")
-            }
-            Self::Frame { index, field, found, expected } => {
-                write!(f, "{field} of frame {index} is {found} instead of {expected}: use an unmodified CPython")
-            }
-        }
-    }
-}
-
-impl Error for SelfCheckError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Read(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<ReadError> for SelfCheckError {
-    fn from(error: ReadError) -> Self {
-        Self::Read(error)
-    }
 }
 
 /// Checks that the walker finds exactly the expected frames of the current thread, innermost first.
@@ -160,6 +134,8 @@ fn address(address: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::super::fake_interpreter::FakeInterpreter;
     use super::super::layout::LAYOUTS;
     use super::super::line_table::LineTableFormat;

@@ -23,14 +23,14 @@ const REQUESTS: usize = 16;
 static RANGES: ThreadTable<512> = ThreadTable::new();
 
 /// A thread whose stack is unknown.
-struct Request {
+struct StackRequest {
     /// The thread pointer; 0 for none, 1 while the request is being written.
     thread: AtomicUsize,
     stack_pointer: AtomicUsize,
 }
 
-static WAITING: [Request; REQUESTS] =
-    [const { Request { thread: AtomicUsize::new(0), stack_pointer: AtomicUsize::new(0) } }; REQUESTS];
+static WAITING: [StackRequest; REQUESTS] =
+    [const { StackRequest { thread: AtomicUsize::new(0), stack_pointer: AtomicUsize::new(0) } }; REQUESTS];
 
 pub(super) static LAST_READ: ProcessMutex<Option<Instant>> = ProcessMutex::new();
 
@@ -38,13 +38,11 @@ pub(super) static LAST_READ: ProcessMutex<Option<Instant>> = ProcessMutex::new()
 /// the follower and returns `None`.
 #[inline]
 pub(super) fn stack_of(thread: usize, stack_pointer: usize) -> Option<Range<usize>> {
-    match RANGES.get(thread) {
-        Some([low, high]) if (low..high).contains(&stack_pointer) => Some(stack_pointer..high),
-        _ => {
-            request(thread, stack_pointer);
-            None
-        }
+    let known = RANGES.get(thread).filter(|[low, high]| (*low..*high).contains(&stack_pointer));
+    if known.is_none() {
+        request(thread, stack_pointer);
     }
+    known.map(|[_, high]| stack_pointer..high)
 }
 
 /// Requests the bounds of a thread's stack, if there is room.
@@ -59,7 +57,7 @@ pub(super) fn request(thread: usize, stack_pointer: usize) {
 
 /// Finds the stacks that the tracker has requested. Not for the tracker: it reads a file.
 pub(crate) fn find_requested() {
-    let is_waiting = |slot: &&Request| slot.thread.load(Ordering::Acquire) > 1;
+    let is_waiting = |slot: &&StackRequest| slot.thread.load(Ordering::Acquire) > 1;
     if !WAITING.iter().any(|slot| is_waiting(&slot)) {
         return;
     }

@@ -2,46 +2,35 @@
 
 use vramscope_trace::{Block, DeviceState, EventKind, PoolKey, Segment, SiteId, StreamId};
 
-/// The site of derived events: unknown.
-const NO_SITE: SiteId = SiteId(0);
-
 /// Returns events that turn the segments and blocks of `old` into those of `new`: frees first, then
 /// returned segments, new segments, and new blocks. A block or segment that is equal in both stays.
 pub(super) fn changes(old: &DeviceState, new: &DeviceState) -> Vec<EventKind> {
-    let mut events = Vec::new();
+    let (site, mut events) = (SiteId(0), Vec::new());
     for block in old.blocks() {
         let kept = new.block(block.address).filter(|later| is_kept(old, new, block, later));
         let address = block.address;
         if kept.is_none_or(|later| later.pending_free) && !block.pending_free {
-            events.push(EventKind::FreeRequested { address, site: NO_SITE });
+            events.push(EventKind::FreeRequested { address, site });
         }
         if kept.is_none() {
-            events.push(EventKind::FreeCompleted { address, site: NO_SITE });
+            events.push(EventKind::FreeCompleted { address, site });
         }
     }
     for segment in old.segments() {
         if segment.expandable {
-            events.extend(uncovered(segment, new).map(|(address, size)| EventKind::SegmentUnmapped {
-                address,
-                size,
-                site: NO_SITE,
-            }));
+            let unmapped = |(address, size)| EventKind::SegmentUnmapped { address, size, site };
+            events.extend(uncovered(segment, new).map(unmapped));
         } else if !has_segment(new, segment) {
-            events.push(EventKind::SegmentFreed { address: segment.address, size: segment.size, site: NO_SITE });
+            events.push(EventKind::SegmentFreed { address: segment.address, size: segment.size, site });
         }
     }
     for segment in new.segments() {
         let &Segment { address, size, stream, pool, expandable, .. } = segment;
         if expandable {
-            events.extend(uncovered(segment, old).map(|(address, size)| EventKind::SegmentMapped {
-                address,
-                size,
-                stream,
-                pool,
-                site: NO_SITE,
-            }));
+            let mapped = |(address, size)| EventKind::SegmentMapped { address, size, stream, pool, site };
+            events.extend(uncovered(segment, old).map(mapped));
         } else if !has_segment(old, segment) {
-            events.push(EventKind::SegmentAllocated { address, size, stream, pool, site: NO_SITE });
+            events.push(EventKind::SegmentAllocated { address, size, stream, pool, site });
         }
     }
     for block in new.blocks() {
@@ -49,9 +38,9 @@ pub(super) fn changes(old: &DeviceState, new: &DeviceState) -> Vec<EventKind> {
         if old.block(address).is_some_and(|earlier| is_kept(old, new, earlier, block)) {
             continue;
         }
-        events.push(EventKind::BlockAllocated { address, size, requested, stream, pool, site: NO_SITE });
+        events.push(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
         if pending_free {
-            events.push(EventKind::FreeRequested { address, site: NO_SITE });
+            events.push(EventKind::FreeRequested { address, site });
         }
     }
     events
@@ -115,7 +104,7 @@ mod tests {
             let units = random.u64(1..=8);
             let (size, expandable) = (units * UNIT, random.bool());
             let (stream, pool) = (StreamId(random.u64(0..2)), PoolKey::default());
-            let segment = Segment { address, size, stream, pool, expandable, site: NO_SITE, since_event: 0 };
+            let segment = Segment { address, size, stream, pool, expandable, site: SiteId(0), since_event: 0 };
             if random.u8(0..3) > 0 {
                 state.insert_segment(segment);
                 let mut at = address;
@@ -129,7 +118,7 @@ mod tests {
                             requested,
                             stream,
                             pool,
-                            site: NO_SITE,
+                            site: SiteId(0),
                             pending_free: random.u8(0..4) == 0,
                             since_event: 0,
                             since_ns: 0,

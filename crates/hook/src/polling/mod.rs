@@ -16,6 +16,7 @@ use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, Memp
 
 use crate::definitions::Definitions;
 use crate::notes::{Note, NoteKind, Notes, record_mark};
+use crate::own_events::device_of;
 
 /// The private pool to which snapshots of pinned host memory are limited: none that exists, since
 /// one of the two numbers of PyTorch's pools is 0. They then have no device memory, and the tracker
@@ -54,7 +55,7 @@ impl Poller {
         let time_ns = handle.now_ns();
         memory.set_time_ns(time_ns);
         for device in devices {
-            let state = state_in(earlier.unwrap_or(snapshot), device);
+            let (state, _) = device_of(earlier.unwrap_or(snapshot), device);
             if state.segments().len() > 0 && earlier.is_none() {
                 *memory.device_mut(device) = state.clone();
             }
@@ -86,17 +87,20 @@ impl Poller {
         let handle = &mut self.handle;
         for (&device, polled) in &mut self.devices {
             let notes = std::mem::take(&mut polled.notes);
-            // A relabel may be about a block that only the snapshot shows.
-            let (relabels, marks): (Vec<_>, Vec<_>) =
-                notes.into_iter().partition(|note| matches!(note.kind, NoteKind::Relabel { .. }));
-            for mark in marks {
-                let NoteKind::Mark { name, stage } = mark.kind else { continue };
-                // A mark may have been made while the last snapshot was recorded.
-                let time_ns = handle.ns_at_time_stamp(mark.time).max(polled.time_ns);
-                polled.time_ns = time_ns;
-                record_mark(handle, device, time_ns, &name, stage);
+            let mut relabels = Vec::new();
+            for Note { time, kind, .. } in notes {
+                match kind {
+                    NoteKind::Mark { name, stage } => {
+                        // A mark may have been made while the last snapshot was recorded.
+                        polled.time_ns = handle.ns_at_time_stamp(time).max(polled.time_ns);
+                        record_mark(handle, device, polled.time_ns, &name, stage);
+                    }
+                    // It may be about a block that only the snapshot shows.
+                    NoteKind::Relabel { address, category, scope } => relabels.push((address, category, scope)),
+                    NoteKind::StepEnd { .. } => {}
+                }
             }
-            let state = state_in(snapshot, device);
+            let (state, _) = device_of(snapshot, device);
             let time_ns = handle.now_ns().max(polled.time_ns);
             polled.time_ns = time_ns;
             for kind in changes::changes(&polled.state, &state) {
@@ -106,8 +110,7 @@ impl Poller {
                 handle.event(&Event { device, time_ns, kind });
             }
             polled.state = state;
-            for relabel in relabels {
-                let NoteKind::Relabel { address, category, scope } = relabel.kind else { continue };
+            for (address, category, scope) in relabels {
                 if polled.state.block(address).is_some() {
                     let site = polled.sites.entry(address).or_insert(SiteId(0));
                     let relabelled = polled.definitions.relabel(*site, category, &scope, handle);
@@ -119,9 +122,4 @@ impl Poller {
             }
         }
     }
-}
-
-/// Returns the state of a device in a snapshot.
-fn state_in(snapshot: &LiveSnapshot, device: DeviceId) -> DeviceState {
-    if snapshot.devices().contains(&device) { snapshot.device(device).0 } else { DeviceState::default() }
 }

@@ -25,7 +25,7 @@ use self::interpreter::{Interpreter, PyAutograd};
 use self::module_names::{
     begin_module_search, enclosing_module_name, end_module_search, name_all_modules, name_modules,
 };
-use crate::follower::Request;
+use crate::follower::PythonRequest;
 use crate::native;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
@@ -97,10 +97,8 @@ fn enter_scope(number: u32) {
 
 /// Returns the metadata of devices: number, name, bytes.
 fn device_infos(devices: Vec<(u16, String, u64)>) -> Vec<DeviceInfo> {
-    devices
-        .into_iter()
-        .map(|(device, name, total_bytes)| DeviceInfo { device, name, total_bytes, ..DeviceInfo::default() })
-        .collect()
+    let info = |(device, name, total_bytes)| DeviceInfo { device, name, total_bytes, ..DeviceInfo::default() };
+    devices.into_iter().map(info).collect()
 }
 
 /// A session; see `session.rs`.
@@ -121,6 +119,12 @@ impl PySession {
     /// Returns the session; an error in a forked child of the process that opened it.
     fn own(&self) -> PyResult<&Session> {
         if self.0.is_own() { Ok(&self.0) } else { Err(error("the session belongs to the parent of this process")) }
+    }
+
+    /// Calls `work` with the session, without the interpreter's lock.
+    fn call<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Session) -> Result<R, String> + Send) -> PyResult<R> {
+        let session = self.own()?;
+        py.detach(|| work(session)).map_err(error)
     }
 }
 
@@ -155,9 +159,7 @@ impl PySession {
         if let Some(listen) = listen {
             options.listen = Some(parse_listen(listen)?);
         }
-        if record.is_some() {
-            options.record = record;
-        }
+        options.record = record.or(options.record);
         if let Some(push) = push {
             options.push = Some(PushAddress::parse(push).map_err(|error| PyValueError::new_err(error.to_string()))?);
         }
@@ -174,26 +176,22 @@ impl PySession {
     /// page that is served already stays.
     #[pyo3(signature = (listen, any_host=false))]
     fn serve(&self, py: Python<'_>, listen: &str, any_host: bool) -> PyResult<()> {
-        let session = self.own()?;
         let mut options = RecordingOptions { listen: Some(parse_listen(listen)?), ..environment_options() };
         if any_host {
             options.allow_hosts.push(ANY_HOST.to_owned());
         }
-        py.detach(|| session.serve(&options)).map_err(error)
+        self.call(py, |session| session.serve(&options))
     }
 
     /// Writes the recording to another file, too, from the current state on. With `can_end`, the
     /// file may end before the recording, by `end_file`.
     fn add_file(&self, py: Python<'_>, path: PathBuf, can_end: bool) -> PyResult<()> {
-        let session = self.own()?;
-        let keep = environment_options().keep;
-        py.detach(|| session.add_file(&path, keep, can_end)).map_err(error)
+        self.call(py, |session| session.add_file(&path, environment_options().keep, can_end))
     }
 
     /// Ends a file of `add_file`. Returns False if it is incomplete.
     fn end_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
-        let session = self.own()?;
-        py.detach(|| session.end_file(&path)).map_err(error)
+        self.call(py, |session| session.end_file(&path))
     }
 
     /// Ends the connection to the server that the recording is pushed to.
@@ -220,13 +218,13 @@ impl PySession {
         interpreter: Option<&Interpreter>,
         autograd: Option<&PyAutograd>,
     ) -> PyResult<()> {
-        let session = self.own()?;
+        self.own()?;
         let infos = device_infos(devices);
         let walker = interpreter.map(|interpreter| (interpreter.walker, interpreter.module_call));
         let stacks = move || walker.map(|(walker, module_call)| StackTable::new(walker, module_call));
         let autograd = autograd.map(|autograd| autograd.0);
         let mode = py.detach(|| parse_mode(mode))?;
-        py.detach(|| session.attach(minor, infos, mode, stacks, autograd)).map_err(error)
+        self.call(py, |session| session.attach(minor, infos, mode, stacks, autograd))
     }
 
     /// True once the tracker is known to report correctly, also by an earlier session.
@@ -237,8 +235,7 @@ impl PySession {
 
     /// Returns True if the program has used memory while the tracker is still to be checked.
     fn has_events_to_check(&self, py: Python<'_>) -> PyResult<bool> {
-        let session = self.own()?;
-        py.detach(|| session.has_events_to_check()).map_err(error)
+        self.call(py, Session::has_events_to_check)
     }
 
     /// Compares the program's own events since the first snapshot with a later one. Returns True if
@@ -246,60 +243,52 @@ impl PySession {
     /// lost: the session then needs another first snapshot. With `is_last`, equal states are
     /// enough.
     fn check_events(&self, py: Python<'_>, snapshot: &[u8], is_last: bool) -> PyResult<Option<bool>> {
-        let session = self.own()?;
-        py.detach(|| session.check_events(snapshot, is_last)).map_err(error)
+        self.call(py, |session| session.check_events(snapshot, is_last))
     }
 
     /// Checks that the tracker saw that a segment of `bytes` bytes could not be allocated.
     fn check_failure(&self, py: Python<'_>, device: u16, bytes: u64) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.check_failure(device, bytes)).map_err(error)
+        self.call(py, |session| session.check_failure(device, bytes))
     }
 
     /// Keeps events until `record`, so that a snapshot can be taken now.
     fn prepare_snapshot(&self, py: Python<'_>) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.prepare_snapshot()).map_err(error)
+        self.call(py, Session::prepare_snapshot)
     }
 
     /// Starts the recording with the first snapshot, the pickle of `torch.cuda.memory._snapshot()`.
     fn start(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.start(snapshot)).map_err(error)
+        self.call(py, |session| session.start(snapshot))
     }
 
     /// Records the first snapshot and the events after it.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.begin()).map_err(error)
+        self.call(py, Session::begin)
     }
 
     /// Continues to record from a snapshot on.
     fn record(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.record(snapshot)).map_err(error)
+        self.call(py, |session| session.record(snapshot))
     }
 
     /// Records a snapshot of the devices (number, name, bytes) without the tracker. The recording
     /// has the note.
     fn poll(&self, py: Python<'_>, devices: Vec<(u16, String, u64)>, note: &str, snapshot: &[u8]) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.poll(device_infos(devices), note, snapshot)).map_err(error)
+        self.call(py, |session| session.poll(device_infos(devices), note, snapshot))
     }
 
     /// Records pinned host memory from a snapshot that is limited to the pool
     /// `PINNED_SNAPSHOT_POOL`.
     fn record_pinned_memory(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.record_pinned_memory(snapshot)).map_err(error)
+        self.call(py, |session| session.record_pinned_memory(snapshot))
     }
 
     /// Sets what the tracker does: `"off"` pauses the recording; `"events"`, `"stacks"` or
     /// `"all stacks"` (also of C++), and then a snapshot, resume it.
     fn set_mode(&self, py: Python<'_>, mode: &str) -> PyResult<()> {
-        let session = self.own()?;
+        self.own()?;
         let mode = py.detach(|| parse_mode(mode))?;
-        py.detach(|| session.set_mode(mode)).map_err(error)
+        self.call(py, |session| session.set_mode(mode))
     }
 
     /// Records a mark on every device: a moment, or with `stage` "begin" or "end" of a span.
@@ -331,17 +320,13 @@ impl PySession {
     /// device.
     fn end_step(&self, workspace_bytes: Vec<(u16, u64)>) {
         let Ok(session) = self.own() else { return };
-        session.notes().add(
-            workspace_bytes
-                .into_iter()
-                .map(|(device, workspace_bytes)| (Some(DeviceId(device)), NoteKind::StepEnd { workspace_bytes })),
-        );
+        let end = |(device, workspace_bytes)| (Some(DeviceId(device)), NoteKind::StepEnd { workspace_bytes });
+        session.notes().add(workspace_bytes.into_iter().map(end));
     }
 
     /// Writes what has been recorded so far to a file.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let session = self.own()?;
-        py.detach(|| session.save(&path)).map_err(error)
+        self.call(py, |session| session.save(&path))
     }
 
     /// Says whether autograd's operations are known to be read correctly. Until then, requests of
@@ -356,9 +341,9 @@ impl PySession {
         let session = self.own().ok()?;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
         py.detach(|| session.next_request(timeout)).map(|request| match request {
-            Request::Snapshot => "snapshot",
-            Request::Modules => "modules",
-            Request::Backward => "backward",
+            PythonRequest::Snapshot => "snapshot",
+            PythonRequest::Modules => "modules",
+            PythonRequest::Backward => "backward",
         })
     }
 

@@ -29,7 +29,7 @@ use vramscope_trace::{AnnotationStage, DeviceId, DeviceInfo, RecordingInfo};
 
 use self::ending::{END_PATIENCE, run_with_patience};
 use crate::definitions::Names;
-use crate::follower::{Follower, Request};
+use crate::follower::{Follower, PythonRequest};
 use crate::notes::{NoteKind, Notes, time_stamp};
 use crate::polling::Poller;
 use crate::reader::DeviceReader;
@@ -68,12 +68,12 @@ pub(crate) struct Session {
     trusts_operations: Arc<AtomicBool>,
     /// True once this session's events are recorded, by whatever check.
     is_checked: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
 /// What a session has started so far.
 #[derive(Default)]
-struct State {
+struct SessionState {
     devices: Vec<DeviceInfo>,
     /// True if events have private pools.
     has_mempools: bool,
@@ -92,10 +92,15 @@ struct State {
     attached_at: u64,
 }
 
-impl State {
+impl SessionState {
     /// Returns the devices that the tracker can follow.
     fn device_ids(&self) -> impl Iterator<Item = DeviceId> + use<> {
         (0..self.devices.len().min(MAX_DEVICES)).map(|device| DeviceId(device as u16))
+    }
+
+    /// Passes the events of the allocator so far to the recording, if it is followed.
+    fn flush(&self) -> Result<(), String> {
+        self.follower.as_ref().map_or(Ok(()), Follower::flush)
     }
 }
 
@@ -167,9 +172,7 @@ impl Session {
             return Ok(());
         }
         if let Some(recording) = &state.recording {
-            if let Some(follower) = &state.follower {
-                follower.flush()?;
-            }
+            state.flush()?;
             recording.handle().write_state();
         } else if options.record.is_none() && !can_end {
             // The recorder writes it, with every event.
@@ -185,9 +188,7 @@ impl Session {
     /// if it is incomplete. The recording goes on.
     pub(crate) fn end_file(&self, path: &Path) -> Result<bool, String> {
         let mut state = lock(&self.state);
-        if let Some(follower) = &state.follower {
-            follower.flush()?;
-        }
+        state.flush()?;
         if let Some(recording) = &state.recording {
             recording.handle().flush();
         }
@@ -337,7 +338,7 @@ impl Session {
             let recording = self.start_recording(&mut state.devices, &snapshot, vec![note.to_owned()])?;
             state.recording = Some(recording);
         }
-        let State { devices, poller, recording, first_snapshot, .. } = &mut *state;
+        let SessionState { devices, poller, recording, first_snapshot, .. } = &mut *state;
         let recording = recording.as_ref().ok_or("the recording has not been started")?;
         match poller {
             Some(poller) => {
@@ -361,7 +362,7 @@ impl Session {
     pub(crate) fn record_pinned_memory(&self, snapshot: &[u8]) -> Result<(), String> {
         let snapshot = read_snapshot(snapshot)?;
         let mut state = lock(&self.state);
-        let State { pinned_memory, recording, .. } = &mut *state;
+        let SessionState { pinned_memory, recording, .. } = &mut *state;
         let recording = recording.as_ref().ok_or("the recording has not been started")?;
         pinned_memory.get_or_insert_with(|| Poller::pinned_memory(recording.handle())).record(&snapshot);
         Ok(())
@@ -399,9 +400,7 @@ impl Session {
     pub(crate) fn save(&self, path: &Path) -> Result<(), String> {
         let state = lock(&self.state);
         let recording = state.recording.as_ref().ok_or("nothing has been recorded yet")?;
-        if let Some(follower) = &state.follower {
-            follower.flush()?;
-        }
+        state.flush()?;
         recording.save(&self.hub, path).map(drop).map_err(|error| format!("{}: {error}", path.display()))
     }
 
@@ -412,7 +411,7 @@ impl Session {
     }
 
     /// Waits for something that only Python can do; `None` after `timeout`.
-    pub(crate) fn next_request(&self, timeout: Duration) -> Option<Request> {
+    pub(crate) fn next_request(&self, timeout: Duration) -> Option<PythonRequest> {
         // The lock is not held during the wait.
         let requests = self.follower(Follower::requests).ok()?;
         requests.next(timeout)

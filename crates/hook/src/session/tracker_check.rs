@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vramscope_trace::DeviceId;
 
-use super::{NOT_FOLLOWING, Session, lock, read_snapshot};
+use super::{NOT_FOLLOWING, Session, SessionState, lock, read_snapshot};
 use crate::notes::{CLOCK_CAN_BE_SET, time_stamp};
 use crate::own_events::{Expectation, event_times};
 use crate::reader::RawEvent;
@@ -63,13 +63,19 @@ impl Session {
             IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
         }
         if is_checked || is_last {
-            follower.hold_events(false)?;
-            self.is_checked.store(true, Ordering::Relaxed);
-            if state.recording.is_some() {
-                state.first_snapshot = None;
-            }
+            self.end_check(&mut state)?;
         }
         Ok(Some(is_checked || is_last))
+    }
+
+    /// Records the held events, of which no more is to be checked.
+    fn end_check(&self, state: &mut SessionState) -> Result<(), String> {
+        state.follower.as_ref().ok_or(NOT_FOLLOWING)?.hold_events(false)?;
+        self.is_checked.store(true, Ordering::Relaxed);
+        if state.recording.is_some() {
+            state.first_snapshot = None;
+        }
+        Ok(())
     }
 
     /// Checks that the tracker reported a failed request on `device` for which a segment of `bytes`
@@ -82,16 +88,10 @@ impl Session {
         let is_failure = |event: &RawEvent| {
             event.action == actions::OOM && (1..=bytes).contains(&event.size) && times.contains(&event.time)
         };
-        if follower.held_events(DeviceId(device))?.iter().any(is_failure) {
-            follower.hold_events(false)?;
-            // Only of this session: a failure shows neither streams nor pools.
-            self.is_checked.store(true, Ordering::Relaxed);
-            if state.recording.is_some() {
-                state.first_snapshot = None;
-            }
-            Ok(())
-        } else {
-            Err(format!("PyTorch did not report that {bytes} bytes could not be allocated"))
+        if !follower.held_events(DeviceId(device))?.iter().any(is_failure) {
+            return Err(format!("PyTorch did not report that {bytes} bytes could not be allocated"));
         }
+        // Only of this session: a failure shows neither streams nor pools.
+        self.end_check(&mut state)
     }
 }

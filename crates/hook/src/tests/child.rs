@@ -13,7 +13,7 @@ use vramscope_trace::{AnnotationStage, DeviceInfo};
 use super::comparison::Recorded;
 use super::standin::{LogEntry, Standin};
 use super::{FOLDER, MINOR, SCENARIO};
-use crate::follower::Request;
+use crate::follower::PythonRequest;
 use crate::interpreter::{FrameWalker, InterpreterBuild, Layout};
 use crate::native;
 use crate::notes::NoteKind;
@@ -250,7 +250,7 @@ impl Child {
             session.begin().expect("the recording begins");
             let mut repaired = 0;
             while !storm.is_finished() {
-                if session.next_request(Duration::from_millis(50)) == Some(Request::Snapshot) {
+                if session.next_request(Duration::from_millis(50)) == Some(PythonRequest::Snapshot) {
                     session.prepare_snapshot().expect("the follower runs");
                     session.record(&self.standin.own_snapshot()).expect("the recording continues");
                     repaired += 1;

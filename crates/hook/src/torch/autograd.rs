@@ -10,15 +10,12 @@
 //! each thread, the address of every library's thread-local variables (glibc, `dtv`).
 
 use std::fs::File;
-use std::ops::ControlFlow;
-use std::path::PathBuf;
 
-use memmap2::Mmap;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _};
 
 use crate::interpreter::{CheckedMemory, Memory as _};
-use crate::loader::{LoadedLibrary, visit_libraries};
+use crate::loader::{LoadedLibrary, find_library, map_file};
 
 /// Name of the library that contains autograd.
 const LIBRARY: &str = "libtorch_cpu.so";
@@ -53,12 +50,14 @@ impl Autograd {
         if cfg!(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))) {
             return Err("thread-local variables are read on Linux with glibc on x86-64 only".to_owned());
         }
-        let (path, module) = loaded_library().ok_or_else(|| format!("{LIBRARY} is not loaded"))?;
+        let is_torch = |library: &LoadedLibrary| {
+            library.path.file_name().is_some_and(|file| file == LIBRARY) && library.tls_module > 0
+        };
+        let library = find_library(is_torch).ok_or_else(|| format!("{LIBRARY} is not loaded"))?;
+        let LoadedLibrary { path, tls_module: module, .. } = library;
         let fail = |reason: String| format!("{}: {reason}", path.display());
         let file = File::open(&path).map_err(|error| fail(error.to_string()))?;
-        // SAFETY: The file of a loaded library is not changed while the process runs; installers
-        // replace it by another file.
-        let data = unsafe { Mmap::map(&file) }.map_err(|error| fail(error.to_string()))?;
+        let data = map_file(&file).map_err(|error| fail(error.to_string()))?;
         let elf = ElfFile64::<object::Endianness>::parse(&*data).map_err(|error| fail(error.to_string()))?;
         let (mut sequence, mut current_node) = (None, None);
         for symbol in elf.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Tls) {
@@ -142,17 +141,4 @@ impl Autograd {
             (!node.is_null()).then(|| node.add(self.node_sequence).cast::<u64>().read())
         }
     }
-}
-
-/// Returns the path of the loaded library and its number among those with thread-local variables.
-fn loaded_library() -> Option<(PathBuf, usize)> {
-    let mut found = None;
-    visit_libraries(|LoadedLibrary { path, tls_module, .. }| {
-        if path.file_name().is_some_and(|file| file == LIBRARY) && tls_module > 0 {
-            found = Some((path, tls_module));
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    });
-    found
 }

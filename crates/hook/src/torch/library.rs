@@ -5,13 +5,12 @@
 //! the function that attaches a tracker.
 
 use std::fs::File;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
-use memmap2::Mmap;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _};
 
-use crate::loader::{LoadedLibrary, visit_libraries};
+use crate::loader::{LoadedLibrary, find_library, map_file};
 
 /// Name of the library that contains the allocator.
 const LIBRARY: &str = "libc10_cuda.so";
@@ -49,9 +48,7 @@ impl Library {
         if bytes > MAX_BYTES {
             return Err(fail(format!("it has {bytes} bytes, which PyTorch's library never has")));
         }
-        // SAFETY: The file of a loaded library is not changed while the process runs; installers
-        // replace it by another file.
-        let data = unsafe { Mmap::map(&file) }.map_err(|error| fail(error.to_string()))?;
+        let data = map_file(&file).map_err(|error| fail(error.to_string()))?;
         let symbols = Symbols::read(&data, attach_symbol).map_err(fail)?;
         let at = |address: u64| library.base.wrapping_add(address) as usize;
         let allocator = at(symbols.allocator.ok_or_else(|| fail(format!("it does not export {ALLOCATOR}")))?);
@@ -89,15 +86,7 @@ impl Symbols {
 
 /// Returns the loaded library with a file name; `None` if no such library is loaded.
 fn loaded_library(name: &str) -> Option<LoadedLibrary> {
-    let mut found = None;
-    visit_libraries(|library| {
-        if library.path.file_name().is_none_or(|file| file != name) {
-            return ControlFlow::Continue(());
-        }
-        found = Some(library);
-        ControlFlow::Break(())
-    });
-    found
+    find_library(|library| library.path.file_name().is_some_and(|file| file == name))
 }
 
 #[cfg(test)]
