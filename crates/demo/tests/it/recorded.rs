@@ -47,7 +47,7 @@ pub(crate) fn is_recorded(name: &str) -> bool {
 pub(crate) type Live = HashMap<SiteId, u64>;
 
 #[derive(Default)]
-struct State {
+struct PeakState {
     definitions: Definitions,
     blocks: HashMap<u64, (u64, SiteId)>,
     live: Live,
@@ -63,7 +63,7 @@ struct State {
 
 /// A sink that keeps what was live at the peak. Clones share it.
 #[derive(Clone, Default)]
-struct PeakSink(Arc<Mutex<State>>);
+struct PeakSink(Arc<Mutex<PeakState>>);
 
 impl Sink for PeakSink {
     fn event(&mut self, event: &Event) {
