@@ -34,7 +34,7 @@ use crate::pool::{DevicePool, Request};
 // multiples of `MIN_BLOCK_BYTES`, and no `Element` needs more.
 pub struct PoolSlice<T: Element, D: MemoryDevice = HostDevice> {
     pool: DevicePool<D>,
-    /// Taken only by `drop`.
+    /// The device's handle of the memory. Only `drop` takes it.
     buffer: ManuallyDrop<D::Buffer<T>>,
     /// Address of the first number; 0 if there are no numbers.
     address: u64,

@@ -8,7 +8,7 @@ use crate::socket::{self, Address};
 /// Downloads everything that the live recording at `address` contains so far, at most `max_bytes`.
 /// The bytes are a file of the [recording format](vramscope_trace).
 ///
-/// `keep_going` receives the number of bytes so far, and in all where the server tells; the
+/// `keep_going` receives the number of bytes so far, and the total if the server reports it; the
 /// download ends once it returns false. It is called several times a second.
 ///
 /// # Errors

@@ -18,8 +18,8 @@ pub fn redact_from_env() -> bool {
     is_redaction_set(env::var_os(REDACT_VARIABLE).as_deref())
 }
 
-/// Returns true if this value of [`REDACT_VARIABLE`] asks for recordings without names. An unclear
-/// one does: names must not be revealed by a mistake.
+/// Returns true if this value of [`REDACT_VARIABLE`] asks for recordings without names. An
+/// unexpected value does, so that a typing mistake reveals no names.
 pub(crate) fn is_redaction_set(value: Option<&OsStr>) -> bool {
     value.is_some_and(|value| !value.is_empty() && value != "0")
 }

@@ -28,7 +28,7 @@ pub struct Figures {
     pub waited: Duration,
     /// Size of the recording's file in bytes; `None` without a file.
     pub file_bytes: Option<u64>,
-    /// The marks that were made last, one for each name, the newest first; at most 32.
+    /// Numbers of marks by name, the most recently used name first; at most 32 names.
     pub marks: Vec<MarkFigures>,
     /// Totals by device, in order of device number.
     pub devices: Vec<DeviceFigures>,
@@ -41,11 +41,12 @@ pub struct MarkFigures {
     pub name: StringId,
     /// Number of marks that begin a span of this name or stand alone.
     pub count: u64,
-    /// Time of the last one, in nanoseconds since the recording's time 0.
+    /// Time of the last mark, in nanoseconds since the recording's time 0.
     pub last_ns: u64,
 }
 
-/// Counts a mark in `marks`, which are ordered by time, the newest first. Keeps the newest names.
+/// Counts a mark named `name` in `marks` and moves the name to the front. Beyond [`MAX_MARKS`]
+/// names, removes the least recently used name.
 pub(crate) fn count_mark(marks: &mut Vec<MarkFigures>, name: StringId, time_ns: u64) {
     let known = marks.iter().position(|mark| mark.name == name);
     let before = known.map(|index| marks.remove(index)).unwrap_or_default();

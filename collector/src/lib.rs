@@ -31,8 +31,8 @@
 //!
 //! # Features
 //!
-//! All features only add. Without any, this crate has the pool, the recorder and the file, and
-//! depends on no async runtime, HTTP or TLS. Those in bold are on by default.
+//! All features are additive. Without features, this crate has the pool, the recorder and the file,
+//! and depends on no async runtime, HTTP or TLS. Features in bold are on by default.
 //!
 //! | feature | adds |
 //! | --- | --- |

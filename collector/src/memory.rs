@@ -12,8 +12,8 @@ mod sealed {
 
 /// A number type that a [`PoolSlice`](crate::PoolSlice) can hold.
 ///
-/// The trait is sealed, because unsafe code relies on it: zero bytes and any other bytes are valid
-/// values, and there is nothing to drop. `f16` and `bf16` are the types of the `half` crate, as in
+/// The trait is sealed, because unsafe code relies on its types: any bytes are a valid value, and
+/// values need no drop. `f16` and `bf16` are the types of the `half` crate, as in
 /// cudarc.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {}
 

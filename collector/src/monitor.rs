@@ -235,8 +235,8 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         let mut outputs = Outputs { hub: Some(hub.clone()), overflow, redact, ..Outputs::default() };
         if let Some(path) = &self.record {
             outputs.file = Some(RecordingFile::create(path, self.keep)?);
-            // Logged at once: the program may run for hours before its summary says that the disk
-            // was full.
+            // A file's error is logged at once: the program may run for hours before its summary
+            // reports the error.
             outputs.on_file_error =
                 Some(Box::new(|error| tracing::error!("{error}; the file ends here, the program continues")));
         }

@@ -1,9 +1,9 @@
 //! A single-producer single-consumer queue of atomic words. Neither end takes a lock, and no word
 //! is ever uninitialized.
 //!
-//! The cost of a queue is mainly the cache lines written. The consumer read a line last, so it is
-//! in another core's cache, and fetching it takes 60 to 100 ns on a server. The producer therefore
-//! prefetches lines some records ahead.
+//! Most of a queue's cost is fetching cache lines for writing: the consumer has read a line last,
+//! so the line is in another core's cache, and fetching it takes 60 to 100 ns on a server. The
+//! producer therefore prefetches lines some records ahead.
 
 #[cfg(not(vramscope_loom))]
 use std::sync::Arc;
@@ -24,8 +24,8 @@ const AHEAD: u64 = 4 * LINE_LEN;
 /// Length of a memory page in words (64 bits): 4 KiB.
 const PAGE_LEN: usize = 512;
 
-/// A counter that has its cache line and the adjacent one, which processors fetch together, to
-/// itself.
+/// A counter alone in two adjacent cache lines, which processors fetch together, so that writes to
+/// other data do not slow it down.
 #[repr(align(128))]
 #[derive(Default)]
 struct CacheLineCounter(AtomicU64);
@@ -91,7 +91,7 @@ impl<const LEN: usize> Producer<LEN> {
 
     /// Reads how much room the consumer has released; returns true if `len` words fit. Once `due`
     /// words have been written since the ring's creation, [`has_room`](Self::has_room) returns
-    /// false even if there is room, so that the caller can wake the recorder.
+    /// false even if there is room, so that the caller can wake the consumer.
     pub fn refresh(&mut self, len: usize, due: u64) -> bool {
         let end = self.ring.taken.0.load(Ordering::Acquire) + LEN as u64;
         self.until = end.min(due);
@@ -195,7 +195,7 @@ impl<const LEN: usize> Consumer<LEN> {
     }
 }
 
-/// Every order in which two threads can access a ring, tried by loom:
+/// A loom test of every order in which two threads can access a ring; run it with
 /// `cargo test -p vramscope-ring-model`.
 #[cfg(all(test, vramscope_loom))]
 mod loom_tests {

@@ -79,7 +79,7 @@ impl Context {
         PathId((self.0 >> 32) as u32)
     }
 
-    /// Returns the number that has path, category and operation.
+    /// Returns path, category and operation packed into one number, for hashing.
     #[inline]
     pub(crate) fn number(self) -> u64 {
         self.0
@@ -91,8 +91,8 @@ impl Context {
         CURRENT.get()
     }
 
-    /// Returns the context in a scope `name` opened in this context. Without a category, the scope
-    /// has this context's.
+    /// Returns the context of a scope `name` opened inside this context. If `category` is `None`,
+    /// it has this context's category.
     pub(crate) fn inside(self, name: &str, category: Option<Category>) -> Self {
         Self::new(self.path().inside(name), category.unwrap_or_else(|| self.category()), self.operation())
     }
@@ -147,8 +147,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Opens scope `name` inside this thread's current scope, until the result is dropped. It has
-    /// the current scope's category.
+    /// Opens scope `name` inside this thread's current scope, until the result is dropped. The new
+    /// scope inherits the category.
     pub fn open(name: &str) -> Self {
         Self::new(Context::current().inside(name, None))
     }
@@ -170,7 +170,7 @@ impl Scope {
     /// requests in it begins with a frame of that name, without file and line, inside the source
     /// line of the request. Operations nest; a name contains no `/`.
     ///
-    /// Scope path and category stay.
+    /// Scope path and category do not change.
     pub fn operation(name: &str) -> Self {
         let context = Context::current();
         Self::new(Context::new(context.path(), context.category(), context.operation().inside(name)))

@@ -1,4 +1,4 @@
-//! A `tracing` layer that makes spans scopes.
+//! A `tracing` layer that opens a scope for each span.
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -13,7 +13,8 @@ use crate::scope::{Context, ScopeHolder, enter, leave};
 /// Name of the `tracing` field that sets a scope's category.
 const CATEGORY: &str = "category";
 
-/// A `tracing` layer that makes each span a scope while a thread is in it.
+/// A `tracing` layer that opens a scope on a thread whenever the thread enters a span, and closes
+/// the scope when the thread exits the span.
 ///
 /// The span's name is the scope's name. A field `category` with the name of a [`Category`] sets the
 /// category. Other fields are ignored, because each of their values would be a different scope.

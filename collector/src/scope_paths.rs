@@ -1,7 +1,7 @@
 //! The paths of scopes, such as `step/forward`, and their numbers.
 //!
-//! The table takes no lock: one that another thread held at a fork would stay locked in the child.
-//! So a forked child has its parent's paths, and can add others.
+//! The table takes no lock, because a lock that another thread held at a fork would stay locked in
+//! the child. So a forked child has its parent's paths, and can add others.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,11 +9,12 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Maximum number of different paths in a process. A program that puts numbers into names could
-/// create any number of them; beyond the limit, a new scope counts as the scope around it.
+/// Maximum number of different scope paths in a process. A program that puts numbers into names
+/// could create any number of paths; beyond the limit, a new scope counts as the scope around it.
 pub(crate) const MAX_PATHS: usize = 1 << 16;
 
-/// Number of lists of the table: with [`MAX_PATHS`], each has 16 paths on average.
+/// Number of lists (hash buckets) of the path table: with [`MAX_PATHS`] paths, each has 16 on
+/// average.
 const LISTS: usize = 1 << 12;
 
 /// A path in a list of the table. It stays until the process ends.
@@ -63,7 +64,7 @@ impl PathId {
         }
         let path = self.number_for(name);
         if path == self {
-            // The limit is reached, and the thread's table must not grow either.
+            // The limit is reached. The path is not cached, so that `KNOWN` does not grow either.
             return path;
         }
         // The table may already be destroyed if the thread is exiting.
@@ -89,7 +90,8 @@ impl PathId {
         let Some(slot) = BY_NUMBER.get(number as usize - 1) else { return self };
         // Never freed: other threads may read it at any time.
         let new = Box::into_raw(Box::new(Path { text: text.clone().into(), number, next: newest }));
-        // Stored first: another thread that finds the path asks for its text.
+        // Stored before the path is added to its list: a thread that finds the path there reads its
+        // text by number.
         slot.store(new, Ordering::Release);
         while let Err(other) = first.compare_exchange(newest, new, Ordering::AcqRel, Ordering::Acquire) {
             if let Some(known) = find(other, newest, &text) {

@@ -24,9 +24,9 @@ pub struct SnapshotSegment {
     pub requested_size: u64,
     /// Stream whose requests the segment serves.
     pub stream: u64,
-    /// Size class of the requests it serves.
+    /// Size class of the requests that the segment serves.
     pub segment_type: SegmentType,
-    /// Id of the private pool it belongs to; (0, 0) for the default pool.
+    /// Id of the private pool that the segment belongs to; (0, 0) for the default pool.
     pub segment_pool_id: (u64, u64),
     /// True for an expandable segment, which grows and shrinks by mapping pages.
     pub is_expandable: bool,
@@ -67,11 +67,11 @@ pub struct SnapshotBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotState {
-    /// The program holds it.
+    /// The program holds the block.
     ActiveAllocated,
-    /// The program freed it, but a stream still uses it.
+    /// The program freed the block, but a stream still uses it.
     ActivePendingFree,
-    /// It is free.
+    /// The block is free.
     Inactive,
 }
 

@@ -15,9 +15,9 @@ use crate::pool::DevicePool;
 /// A stream together with the [`DevicePool`] that its buffers come from; created by
 /// [`DevicePool::on`].
 ///
-/// The methods that allocate have the names of cudarc's stream and use the pool. Everything else is
-/// the stream's own, through `Deref`. The pool keeps the stream from the first request on, even
-/// after this is dropped.
+/// The methods that allocate have the names of cudarc's stream methods and use the pool. All other
+/// methods are those of the stream itself, through `Deref`. The pool keeps the stream from the
+/// first request on, even after this value is dropped.
 ///
 /// ```
 /// use vramscope_collector::{HostDevice, HostPool, Settings, StreamId};
@@ -172,8 +172,8 @@ impl DevicePool<HostDevice> {
     }
 }
 
-/// Operations on existing memory, with the names of cudarc's stream. On the host they run at once
-/// and never fail.
+/// Operations on existing memory, with the names of cudarc's stream methods. On the host they run
+/// at once and never fail.
 impl PoolStream<HostDevice> {
     /// Sets all elements of `to`, memory on the host, to zero.
     ///

@@ -2,7 +2,7 @@
 
 /// Returns true for control characters and for characters that change the direction of text.
 ///
-/// These characters start lines, move a terminal's cursor or reorder the text around them.
+/// These characters can start a new line, move a terminal's cursor or reorder the text around them.
 #[must_use]
 pub fn is_control(c: char) -> bool {
     let changes_direction =

@@ -5,8 +5,8 @@
 //! and its free. So the clock is not read at every call while a program does nothing but allocate
 //! and free.
 
-/// While a program does nothing but allocate and free (a burst), the clock is read once in this
-/// many calls of the pool.
+/// Number of pool calls that share one reading of the clock while a program does nothing but
+/// allocate and free (a burst).
 const STRIDE: u64 = 8;
 /// Average time for each call of the pool, in ticks, below which two successive readings of the
 /// clock count as dense: 130 to 250 ns on current processors. A program that also uses its memory
@@ -18,10 +18,10 @@ const BURST: u8 = 16;
 
 /// The time of a pool's latest event, in ticks. It never goes back.
 ///
-/// A burst is a run of calls in quick succession ([`DENSE_TICKS`]). Outside of it, every call reads
-/// the clock; in it, every eighth call does, and the seven calls after each reading use its time,
-/// which is less than 2 µs old. The end of a burst shows at the next reading, so up to 7 calls after
-/// it get a time from within the burst.
+/// A burst is a run of calls in quick succession ([`DENSE_TICKS`]). Outside of a burst, every call
+/// reads the clock. In a burst, every eighth call reads it, and the seven calls after each reading
+/// use its time, which is less than 2 µs old. The end of a burst is noticed at the next reading, so
+/// up to seven calls after the end get a time from within the burst.
 #[derive(Debug, Default)]
 pub(crate) struct CallClock {
     latest: u64,
@@ -60,8 +60,8 @@ impl CallClock {
         self.latest
     }
 
-    /// Reads the clock with `read`, also in a burst, and returns the time. Never goes back: an
-    /// earlier reading gives the last time.
+    /// Reads the clock with `read`, also in a burst, and returns the time in ticks. If the reading
+    /// is earlier than the last time, returns the last time.
     #[inline]
     pub(crate) fn exact(&mut self, read: impl FnOnce() -> u64) -> u64 {
         self.latest = self.latest.max(read());

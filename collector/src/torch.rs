@@ -43,7 +43,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().pool.reset_accumulated_stats();
     }
 
-    /// Returns all counters of the pool. Serialized, they have the keys of
+    /// Returns all counters of the pool. The result serializes with the keys of
     /// `torch.cuda.memory_stats()`.
     #[must_use]
     pub fn memory_stats(&self) -> MemoryStats {
@@ -66,8 +66,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().pool.device().memory()
     }
 
-    /// Limits the pool's reserved bytes to `fraction` (0 to 1) of the device's memory. Segments
-    /// beyond the limit stay; new ones are not reserved.
+    /// Limits the pool's reserved bytes to `fraction` (0 to 1) of the device's memory. If the pool
+    /// already has more, it keeps its segments but reserves no new ones.
     ///
     /// # Errors
     /// If `fraction` is not between 0 and 1.

@@ -2,8 +2,8 @@
 //!
 //! A training thread takes locks of the recorder. The recorder's thread takes locks of the hub,
 //! which it shares with the threads that push to a server or broker. No thread waits for a network
-//! while it holds one of these locks, so a server that does not answer delays no training step. The
-//! order of what a thread may wait for is that of [`Wait`]:
+//! while it holds one of these locks, so a server that does not answer delays no training step.
+//! [`Wait`] lists the waits in order: code that forbids one also forbids all later ones.
 //!
 //! | thread | must not wait for |
 //! | --- | --- |
@@ -13,9 +13,9 @@
 //! | of the recorder | the network |
 //!
 //! Code that may wait calls [`Wait::begin`], and panics if a caller on its thread
-//! [forbids](Wait::forbid) the wait. Thus every test that records checks the order, on an idle
-//! machine as on a busy one, and none has to measure how long a call takes. Release builds check
-//! nothing and store nothing.
+//! [forbids](Wait::forbid) the wait. Thus every test that records checks the order, also on a busy
+//! machine, without measuring how long a call takes. Release builds check nothing and store
+//! nothing.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, MutexGuard, PoisonError};
@@ -33,12 +33,13 @@ pub(crate) enum Wait {
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// For each [`Wait`], how many [`Forbidden`] of this thread forbid it and what follows it.
+    /// For each [`Wait`], the number of [`Forbidden`] values on this thread that forbid it and all
+    /// later waits.
     static FORBIDDEN: std::cell::Cell<[u32; 3]> = const { std::cell::Cell::new([0; 3]) };
 }
 
 impl Wait {
-    /// Notes that this thread may wait now.
+    /// Checks that this thread is allowed to begin this wait.
     ///
     /// # Panics
     /// In debug builds, if a caller has forbidden the wait.
@@ -52,7 +53,7 @@ impl Wait {
         }
     }
 
-    /// Forbids this thread to wait for this, or for what follows it, until the result is dropped.
+    /// Forbids this wait and all later ones on this thread, until the result is dropped.
     #[inline(always)]
     pub(crate) fn forbid(self) -> Forbidden {
         #[cfg(debug_assertions)]
@@ -66,18 +67,19 @@ impl Wait {
     }
 }
 
-/// Forbids a wait to its thread until it is dropped.
+/// A guard that forbids a wait on its thread until it is dropped.
 pub(crate) struct Forbidden {
     #[cfg(debug_assertions)]
     wait: Wait,
-    /// Keeps it on its thread.
+    /// Prevents moving the guard to another thread.
     #[cfg(debug_assertions)]
     of_thread: std::marker::PhantomData<*const ()>,
 }
 
 #[cfg(debug_assertions)]
 impl Forbidden {
-    /// Adds to the number of [`Forbidden`] that forbid a wait to this thread.
+    /// Adds `change` (1 or -1) to the number of [`Forbidden`] values that forbid `wait` on this
+    /// thread.
     fn add(wait: Wait, change: i32) {
         let mut forbidden = FORBIDDEN.get();
         let count = &mut forbidden[wait as usize];
@@ -93,7 +95,7 @@ impl Drop for Forbidden {
     }
 }
 
-/// A held lock that forbids its thread some waits.
+/// A mutex guard that forbids some waits on its thread while the lock is held.
 pub(crate) struct CheckedGuard<'a, T> {
     guard: MutexGuard<'a, T>,
     forbidden: Forbidden,
@@ -113,7 +115,7 @@ impl<'a, T> CheckedGuard<'a, T> {
         Self { guard, forbidden: self.forbidden }
     }
 
-    /// [Waits](Self::wait) again and again while `condition` returns true.
+    /// [Waits](Self::wait) repeatedly while `condition` returns true.
     pub(crate) fn wait_while(self, condvar: &Condvar, condition: impl FnMut(&mut T) -> bool) -> Self {
         let guard = condvar.wait_while(self.guard, condition).unwrap_or_else(PoisonError::into_inner);
         Self { guard, forbidden: self.forbidden }
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_allowed_before_and_after_what_forbids_them() {
+    fn waits_are_allowed_before_and_after_they_are_forbidden() {
         let first = Wait::Recorder.forbid();
         let second = Wait::Hub.forbid();
         // Guards may be dropped in any order.

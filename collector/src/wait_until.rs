@@ -1,11 +1,12 @@
-//! Waits of tests for a condition.
+//! A function with which tests wait for a condition.
 
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything, on a slow machine. It only ends a test that hangs.
+/// Maximum time that a test waits for a condition. Even a slow machine needs less, so only a test
+/// that hangs reaches it.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Waits until a condition holds.
+/// Waits until `condition` returns true. After [`TIMEOUT`], panics with the text `what`.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;

@@ -324,7 +324,7 @@ impl Aggregator {
         work();
     }
 
-    /// Reports a panic as the merge thread does.
+    /// Panics and catches the panic as the merge thread does, which writes an error to the log.
     pub(crate) fn panic_in_merge_thread() {
         report_panic(|| panic!("test panic"));
     }

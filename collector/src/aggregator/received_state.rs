@@ -37,8 +37,8 @@ pub(super) fn merged_device(
         },
         |block| {
             let (site, since_ns) = (source.numbers.site(block.site), source.merged_ns(block.since_ns, now_ns));
-            // The block is that of `received`, or has the site of its allocation instead of its
-            // label.
+            // `block` comes from `received`. A relabeled block is passed twice: with its current
+            // site and with the site of its allocation.
             let allocation_site = source.numbers.site(received.allocation_site(block));
             let known = current.block(block.address).filter(|known| {
                 current.allocation_site(known) == allocation_site

@@ -38,7 +38,7 @@ pub(super) struct UseOrder {
     /// The slice's event after the last write.
     write: BorrowedEvent,
     reads: OnceLock<Box<StreamRead>>,
-    /// Set at the first use while there are several streams.
+    /// Set at the first use of the buffer after the context has had several streams.
     multi_stream: OnceLock<()>,
     /// True if there are reads that no writer has waited for.
     has_new_reads: AtomicBool,
@@ -52,7 +52,7 @@ struct StreamRead {
     next: OnceLock<Box<StreamRead>>,
 }
 
-/// A CUDA event that a slice or context owns and this only refers to; a null handle means no event.
+/// A reference to a CUDA event that a slice or context owns; a null handle means no event.
 #[derive(Clone, Copy, Debug)]
 struct BorrowedEvent(sys::CUevent);
 
@@ -75,7 +75,8 @@ impl BorrowedEvent {
 }
 
 impl<T> TrackedSlice<T> {
-    /// Tracks `len` numbers at `address`.
+    /// Creates a tracked slice of `len` elements at device address `address`; `own` is the buffer's
+    /// stream.
     ///
     /// # Safety
     /// The caller guarantees that the memory is valid for as long as the result, and that any bytes

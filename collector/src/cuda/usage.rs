@@ -5,9 +5,10 @@
 //! or uses process ids of the host; then the one process that appeared when this process opened its
 //! context is taken to be this one.
 //!
-//! If neither finds this process, or the feature `nvml` is off, everything in use when the device
-//! was opened counts as other processes' memory and everything above it as this process's. What
-//! other processes allocate or free later then shows as memory of this process outside the pool.
+//! If this process cannot be identified in NVML's list, or the feature `nvml` is off, the bytes in
+//! use when the device was opened count as other processes' memory and all bytes above them as this
+//! process's. Memory that other processes allocate or free later then shows as memory of this
+//! process outside the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process;
@@ -184,13 +185,13 @@ mod tests {
             let expected = DeviceUsage { process_bytes, other_processes_bytes, free_bytes: 60 };
             assert_eq!(split(memory, listed, at_least, at_opening), expected);
         };
-        // As listed.
+        // NVML lists this process.
         check(Some(25), 20, 5, 25, 15);
         // Impossible values: less than the pool's own segments, more than is in use, or 0.
         check(Some(15), 20, 5, 35, 5);
         check(Some(50), 20, 5, 35, 5);
         check(Some(0), 0, 5, 35, 5);
-        // Not listed; others freed memory they held at first.
+        // NVML does not list this process; other processes freed memory they held at first.
         check(None, 38, 5, 38, 2);
         check(None, 0, 90, 0, 40);
         check(None, 70, 0, 40, 0);

@@ -51,7 +51,7 @@ impl<T: Element> PoolSlice<T, CudaDevice> {
 }
 
 /// Converts `bounds` of a buffer with `len` numbers to a range of indices; a missing bound is 0 or
-/// `len`. The bounds are evaluated once. cudarc checks later that they are inside the buffer.
+/// `len`. Each bound is read once. cudarc checks later that the range is inside the buffer.
 fn range(bounds: impl RangeBounds<usize>, len: usize) -> Range<usize> {
     let after = |index: usize| index.checked_add(1).expect("the bounds are outside the buffer: a bound is usize::MAX");
     let start = match bounds.start_bound() {

@@ -14,11 +14,12 @@ const MIN_BYTES: u64 = 1 << 20;
 /// on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// Maximum size of the file in bytes, at least 1 MiB. It holds at least the newest quarter of
-    /// that. It is exceeded only if the definitions and the events since the newest full state need
-    /// more.
+    /// Maximum size of the file in bytes, at least 1 MiB. The file keeps at least the newest
+    /// quarter of this size. The file exceeds the maximum only if the definitions and the events
+    /// since the newest full state need more.
     pub bytes: Option<u64>,
-    /// Duration to keep. Up to twice as much may be kept, plus the time since a full state.
+    /// Duration of the part to keep. The file may keep up to twice this duration, plus the time
+    /// between two full states.
     pub time: Option<Duration>,
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use vramscope_trace::Chunk;
 
-/// How many times longer a sync of the disk may take than a write: it waits for everything else
-/// that is written to the disk, such as a checkpoint.
+/// Factor by which a sync of the disk may take longer than a write. A sync also waits for other
+/// files that are being written to the disk, such as a checkpoint.
 const SYNC_PATIENCE_FACTOR: u32 = 6;
 
 /// The chunks that wait to be written to a recording's file, and progress and failure of the thread

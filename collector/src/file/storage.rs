@@ -19,7 +19,8 @@ pub(super) enum FileRole {
 /// The operating system's calls for writing a recording's file. Everything that can fail is behind
 /// this trait, so that tests can make it fail.
 pub(super) trait Storage: Send {
-    /// Empties the current file, and removes what a killed process left beside it.
+    /// Empties the current file, and deletes the replacement file that a killed process may have
+    /// left.
     fn clear(&mut self) -> io::Result<()>;
     /// Appends `bytes` to a file and returns how many of them were written, which may be fewer.
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize>;
@@ -33,9 +34,9 @@ pub(super) trait Storage: Send {
     /// Waits until everything appended to the file from [`begin_next`](Self::begin_next) is on the
     /// disk and would survive a power failure.
     fn sync_next(&mut self) -> io::Result<()>;
-    /// Atomically replaces the current file by the one from [`begin_next`](Self::begin_next), to
-    /// which later calls then apply. Call [`sync_next`](Self::sync_next) before it: otherwise a
-    /// power failure may leave the new name and not the new content.
+    /// Atomically replaces the current file by the one from [`begin_next`](Self::begin_next), which
+    /// is then the current file. Call [`sync_next`](Self::sync_next) first: otherwise a power
+    /// failure may leave the recording's name with incomplete content.
     fn take_next(&mut self) -> io::Result<()>;
     /// Waits until the replacement by [`take_next`](Self::take_next) would survive a power failure.
     /// Errors are ignored: the file is complete either way, and some file systems cannot sync

@@ -52,11 +52,11 @@ pub(super) struct FakeDiskState {
     pub(super) taken: u32,
     /// Bytes of the next file that a power failure leaves.
     synced: usize,
-    /// The error of emptying the file.
+    /// The error that emptying the file returns, if any.
     pub(super) clear_fault: Option<io::ErrorKind>,
-    /// Emptying the file waits for a message.
+    /// If set, emptying the file blocks until this channel has a message.
     pub(super) clear_hangs: Option<Receiver<()>>,
-    /// The error of every sync.
+    /// The error that every sync returns, if any.
     pub(super) sync_fault: Option<io::ErrorKind>,
     /// What was done to make a replacement survive a power failure, in order.
     pub(super) replacing: Vec<ReplacementStep>,
@@ -150,7 +150,7 @@ impl Storage for FakeDisk {
         let mut state = self.0.lock().expect("no thread panics");
         state.call(0)?;
         if let Some(kind) = state.sync_fault {
-            // Of a disk that cannot sync, nothing more is known.
+            // After a failed sync, any part of the file may be lost in a power failure.
             state.synced = state.next.as_ref().expect("the next file was begun").len();
             return Err(kind.into());
         }
@@ -228,7 +228,7 @@ impl Program {
         });
     }
 
-    /// Records the full memory state, so that the file can be cut before it.
+    /// Records the full memory state, so that the file can be shortened to begin with it.
     pub(super) fn replace_state(&mut self) {
         let state = self.encoder.state().clone();
         self.encoder.replace_state(&state);

@@ -52,7 +52,7 @@ fn write_all(writer: &mut Writer<FakeDisk>, chunks: &[Chunk]) -> (usize, Option<
     }
 }
 
-/// Results of opening, by content: most faults leave the same bytes.
+/// A cache of the results of opening a file, by its content: most faults leave equal bytes.
 #[derive(Default)]
 struct Opened(HashMap<Vec<u8>, (u64, u64)>);
 
@@ -91,7 +91,7 @@ fn check_fault(chunks: &[Chunk], keep: Keep, at: u64, fault: Fault, opened: &mut
         return false;
     }
     if calls_for_chunks <= at {
-        // Only the index failed; the recording is complete.
+        // Only writing the index failed; the recording is complete.
         let end = chunks.iter().map(end_of).max().expect("the file has a chunk");
         assert_eq!(opened.open(current, matches!(fault, Fault::Gone(..))), (end, 0), "{context}");
         return true;
@@ -177,7 +177,7 @@ fn replacement_is_synced_before_the_rename_and_the_folder_after_it() {
     assert!(error.is_none() && steps.len() >= 6, "{error:?}: {steps:?}");
     let whole = [ReplacementStep::SyncedNext, ReplacementStep::Renamed, ReplacementStep::SyncedFolder];
     assert!(steps.chunks(3).all(|steps| steps == whole), "{steps:?}");
-    // A failure at any call leaves out no step before one that was done.
+    // Whichever call fails, no step is done unless all steps before it were done.
     for at in 0..calls {
         let (steps, ..) = run(Some((at, Fault::Once(io::ErrorKind::StorageFull))));
         assert!(steps.chunks(3).all(|steps| whole.starts_with(steps)), "at call {at}: {steps:?}");
@@ -225,7 +225,7 @@ fn sync_of_the_disk_is_progress() {
     let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
     queue.begin();
     let syncs = Arc::clone(&queue.lock().syncs);
-    // Each look at the state sees that another sync has begun or ended.
+    // Each check of the state sees that another sync has begun or ended.
     let looks = AtomicU64::new(0);
     let state = queue.wait_while(|_| {
         syncs.fetch_add(1, Ordering::Relaxed);
@@ -233,7 +233,7 @@ fn sync_of_the_disk_is_progress() {
     });
     assert!(state.failed.is_none());
     drop(state);
-    // A sync that does not end is waited for longer than a write, not for ever.
+    // The queue waits longer for a sync than for a write, but not forever.
     let looks_until_failure = |syncs_so_far| {
         let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
         queue.begin();
@@ -437,7 +437,7 @@ fn file_that_is_opened_too_late_keeps_its_content() {
     assert_eq!(disk.0.lock().expect("no thread panics").current, b"an earlier recording");
 }
 
-/// An error would be wrong: the disk may empty the file after it.
+/// Creating the file must not fail: the disk may still empty it after an error was returned.
 #[test]
 fn file_that_is_emptied_slowly_is_open() {
     let (disk, chunks) = (FakeDisk::default(), chunks());

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::queue::FileQueue;
 
-/// Reads a recording's file while it is written. Only for a file that keeps the whole recording,
-/// where offsets never change.
+/// A reader of a recording's file while it is written. It exists only for a file that keeps the
+/// whole recording, in which byte offsets never change.
 #[derive(Clone)]
 pub(crate) struct FileView {
     file: Arc<Mutex<File>>,

@@ -23,8 +23,8 @@ struct StatePosition {
     time: Instant,
 }
 
-/// The byte offsets in a file that matter when its oldest part is removed: chunks that must be
-/// kept, and full states, any of which the rest may begin with.
+/// The byte offsets of chunks in a file that decide what can be removed: header and definition
+/// chunks, which must be kept, and full states, at which the kept part may begin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileLayout {
     len: u64,
@@ -99,7 +99,8 @@ impl FileLayout {
     }
 
     /// Returns the byte offset of the full state at which the file should begin from now on; `None`
-    /// if the limits of `keep` are not nearly reached or no full state is in a useful place.
+    /// if the limits of `keep` are not nearly reached, or if no full state would make the file
+    /// enough shorter.
     pub(super) fn cut(&self, keep: &Keep, now: Instant) -> Option<u64> {
         let by_bytes = keep.bytes.and_then(|limit| self.cut_by_bytes(limit));
         let by_time = keep.time.and_then(|time| self.cut_by_time(time, now));

@@ -13,7 +13,7 @@ use super::*;
 use crate::hub::Hub;
 use crate::server::{ServedContent, Server, ServerOptions, TlsFiles};
 
-/// Longest wait for anything, on a slow machine.
+/// Maximum time that a test waits for an event, which a slow machine must not exceed.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One action of a scripted server on a connection.
@@ -107,7 +107,8 @@ fn disconnected() -> FollowEvent {
     FollowEvent::Disconnected(SocketError::temporary("").into())
 }
 
-/// Checks the events, and the targets of the requests after the first.
+/// Follows a scripted server to the end. Asserts the reported events, and the targets of all
+/// requests after the first.
 #[track_caller]
 fn check(connections: Vec<Vec<Action>>, expected: &[FollowEvent], later_targets: &[&str]) {
     let (url, requests) = serve(connections);

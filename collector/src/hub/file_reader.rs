@@ -17,12 +17,13 @@ pub(super) struct FileReader {
     view: FileView,
     /// Offset of the next chunk.
     at: u64,
-    /// Where the hub's chunks follow.
+    /// The point at which the viewer switches to the hub's chunks.
     until: SyncPoint,
 }
 
 impl FileReader {
-    /// Starts at byte `at`. Returns `None` if there is no file or it is not written that far.
+    /// Creates a reader that starts at byte `at` of the file. Returns `None` if the hub has no file
+    /// or the file is not written that far.
     pub(super) fn from(hub: &Hub, at: u64) -> Option<Self> {
         let history = hub.0.lock();
         let file_sync = history.file_sync.as_ref().filter(|file_sync| at <= file_sync.newest.offset)?;
@@ -49,7 +50,7 @@ impl FileReader {
     /// If the file cannot be read or has been changed.
     pub(super) fn take(&mut self, hub: &Hub, max_bytes: usize) -> io::Result<Vec<Arc<Chunk>>> {
         if self.at == self.until.offset {
-            // If the hub has dropped that chunk meanwhile, the file has grown, too.
+            // The file may have grown, and the hub may have dropped the chunk at the old point.
             let history = hub.0.lock();
             if let Some(file_sync) = history.file_sync.as_ref().filter(|_| self.until.chunk < history.first()) {
                 self.until = file_sync.newest;

@@ -21,17 +21,17 @@ pub(super) struct SyncPoint {
 #[derive(Debug)]
 pub(super) struct FileHubSync {
     pub(super) view: FileView,
-    /// The newest position up to which the file is known to be written.
+    /// The newest sync point up to which the file is known to be written.
     pub(super) newest: SyncPoint,
-    /// A later position. While it is not yet written, further positions are ignored, so there is at
-    /// most one.
+    /// A later sync point, up to which the file is not written yet. Until it is, further sync
+    /// points are ignored.
     pending: Option<SyncPoint>,
     /// True if the file ended before the recording.
     pub(super) has_ended: bool,
 }
 
 impl FileHubSync {
-    /// Starts with a file that is still empty.
+    /// Creates the sync state of a file that is still empty.
     pub(super) fn new(view: FileView) -> Self {
         Self { view, newest: SyncPoint::default(), pending: None, has_ended: false }
     }

@@ -23,7 +23,8 @@ pub(super) struct ChunkEntry {
     pub(super) number: u64,
     /// Memory of the chunks before it, in bytes.
     memory_before: u64,
-    /// Bytes of the chunks before it; for entries in `permanent`, only those count.
+    /// Bytes of the chunks before it. For an entry in `permanent`, counts only the entries in
+    /// `permanent` before it.
     bytes_before: u64,
     /// The recording's last event up to and including this chunk.
     end_event: Option<u64>,
@@ -56,7 +57,7 @@ pub(super) struct History {
     chunks: VecDeque<ChunkEntry>,
     /// Numbers of the full states among `chunks`.
     states: VecDeque<u64>,
-    /// Last events of the chunks dropped most recently.
+    /// Event number of the last event in each of the chunks dropped most recently.
     dropped_end_events: VecDeque<Option<u64>>,
     /// Number of the next chunk.
     pub(super) end: u64,
@@ -132,8 +133,8 @@ impl History {
         self.states.back().copied()
     }
 
-    /// Returns the number of the chunk at which a viewer begins that wants nothing before chunk
-    /// number `end` to be missing: the newest full state before it, or the oldest chunk held.
+    /// Returns the number of the chunk at which a viewer can begin that already knows everything
+    /// before chunk number `end`: the newest full state before `end`, or the oldest chunk held.
     /// `None` if the chunks before `end` have been dropped.
     pub(super) fn begin_before(&self, end: u64) -> Option<u64> {
         let count = self.states.partition_point(|&state| state < end);

@@ -15,7 +15,7 @@ enum Action {
     State,
     /// This many events are lost for all viewers.
     Gap(u64),
-    /// Hub and file reach a common position; `false`: the file is not written that far yet.
+    /// Hub and file end a chunk at the same event. False if the file is not yet written up to it.
     Cut(bool),
     /// The file ends before the recording.
     LoseFile,
@@ -80,9 +80,9 @@ impl Client {
         let size: usize = taken.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
         assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
-        // A jump goes to a state; a gap just before that state is part of it.
+        // A viewer skips to a full state; a gap just before that state counts as skipped.
         let mut has_skipped = taken.missed_events > 0;
-        // A recording without an event begins with the state that follows and lacks nothing.
+        // A recording without an event begins with the next full state, so no event is missing.
         self.missed += if self.has_begun { taken.missed_events } else { 0 };
         for chunk in &taken.chunks {
             let end_event = self.recording.end_event();
@@ -101,7 +101,7 @@ impl Client {
     /// Loses chunks in transit, then resumes after the last received chunk. Starts an empty
     /// recording at `begin` if the hub cannot resume there.
     fn reconnect(&mut self, hub: &Hub, begin: ViewFrom) {
-        // Sent by the hub, but never received.
+        // The hub sends these chunks, but the client never receives them.
         self.viewer.take(5000);
         let viewer = hub.resume(StreamPosition { recording: hub.identity(), next: self.next }, begin);
         if viewer.is_resumed() {

@@ -53,8 +53,8 @@ pub enum ViewFrom {
     /// At the newest full state.
     #[default]
     Newest,
-    /// At the full state at most this many bytes before the end, or with all of the history if it
-    /// is smaller.
+    /// At the oldest full state that is at most this many bytes before the end, or with all of the
+    /// history if it is smaller.
     Recent(u64),
     /// At the recording's first event if it is written to a file, otherwise with all of the
     /// history.

@@ -76,7 +76,7 @@ impl TestProgram {
         std::iter::once(&mut self.encoder).chain(in_file)
     }
 
-    /// Records an event of this kind for the hub and for the file.
+    /// Records an event of this kind in the encoders of the hub's and the file's chunks.
     fn event(&mut self, kind: EventKind) {
         let event = Event { device: DeviceId(0), time_ns: self.count * 1000, kind };
         self.encoders().for_each(|encoder| encoder.event(&event));

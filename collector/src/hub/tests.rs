@@ -6,7 +6,7 @@ use vramscope_trace::{ChunkKind, Recording, StringId, digest};
 use super::testing::TestProgram;
 use super::*;
 
-/// Takes everything that is available, and returns the number of bytes.
+/// Takes all available chunks of a viewer into `recording`, and returns their number of bytes.
 fn take_all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
     let mut taken = 0;
     loop {
@@ -31,7 +31,7 @@ fn check_same(recording: &Recording, source: &TestProgram) {
 }
 
 #[test]
-fn all_viewers_see_the_same_whenever_they_begin() {
+fn all_viewers_reach_the_same_state_whenever_they_begin() {
     let mut source = TestProgram::new(HubLimits::default());
     let mut early = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     source.run(30_000);
@@ -170,7 +170,7 @@ fn history_is_bounded_and_remains_a_recording() {
     let definitions: usize =
         kept.iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).map(|chunk| chunk.bytes.len()).sum();
     let bytes: usize = kept.iter().map(|chunk| chunk.bytes.len()).sum();
-    // The limit may be exceeded by the chunks since the last full state but one.
+    // The history may exceed the limit by the chunks between the last two full states.
     assert!(bytes - definitions < 2 * 300_000, "{bytes} bytes are kept");
 
     let mut file = Recording::new();
@@ -199,7 +199,7 @@ fn new_recording(hub: &Hub, begin: ViewFrom) -> Recording {
 #[test]
 fn new_viewers_begin_where_requested() {
     let mut source = TestProgram::new(HubLimits::default());
-    // Before the first chunk, every viewer begins with it.
+    // A viewer created before the first chunk begins with that chunk, whatever it requested.
     let mut early = (source.hub.viewer(ViewFrom::Newest), Recording::new());
     assert!(early.0.take(1000).chunks.is_empty());
     for _ in 0..10 {

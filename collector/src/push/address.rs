@@ -34,8 +34,9 @@ struct Scheme {
     previous: Option<&'static Self>,
 }
 
-/// The scheme that was added last; null for none. Schemes stay until the process ends. A list
-/// without a lock, because a thread of the parent may hold a lock in a forked child.
+/// The scheme that was added last, the head of a linked list; null for none. Schemes stay until the
+/// process ends. The list has no lock: in a forked child, a lock that a thread of the parent held
+/// would stay locked.
 static NEWEST_SCHEME: AtomicPtr<Scheme> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the newest of the added schemes.
@@ -106,7 +107,7 @@ impl From<Address> for PushAddress {
     }
 }
 
-/// Addresses are equal if their texts are, which have no secrets.
+/// Two addresses are equal if their displayed texts are equal; these do not include secrets.
 impl PartialEq for PushAddress {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()

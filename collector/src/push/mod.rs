@@ -1,8 +1,9 @@
 //! Pushes a program's recording to a server that several processes share: a `vramscope serve`, or
 //! another kind of server whose scheme was [registered](register_push_scheme).
 //!
-//! `pusher` has the thread that pushes, `transport` the interface to the connection and `websocket`
-//! its implementation; `address` chooses the implementation by the scheme of an address.
+//! `pusher` is the thread that pushes, `transport` the interface to a server's connection, and
+//! `websocket` its implementation for `vramscope serve`. `address` chooses the implementation by an
+//! address's scheme.
 
 use std::env;
 use std::ffi::OsString;

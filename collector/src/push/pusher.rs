@@ -115,7 +115,7 @@ impl Shutdown {
 }
 
 /// Why a connection to the server ended early, and whether it had been established.
-struct SessionError {
+struct ConnectionError {
     reason: String,
     was_connected: bool,
 }
@@ -145,7 +145,7 @@ impl<T: Transport> Pusher<T> {
     fn run(&mut self) {
         let mut delay = RETRY_DELAY.0;
         loop {
-            let Err(SessionError { reason, was_connected }) = self.session() else { return };
+            let Err(ConnectionError { reason, was_connected }) = self.session() else { return };
             if self.shutdown.is_overdue() {
                 return;
             }
@@ -160,21 +160,21 @@ impl<T: Transport> Pusher<T> {
             if self.shutdown.is_overdue() {
                 return;
             }
-            // When the program's end interrupts the wait, the next attempt follows at once.
+            // The program's end interrupts this wait; then the next attempt follows at once.
             let is_interrupted = was_shutting_down != self.shutdown.deadline.is_some();
             delay = if is_interrupted { POLL_INTERVAL } else { (delay * 2).min(RETRY_DELAY.1) };
         }
     }
 
     /// Connects and pushes until the recording has ended and is acknowledged.
-    fn session(&mut self) -> Result<(), SessionError> {
+    fn session(&mut self) -> Result<(), ConnectionError> {
         Wait::Network.begin();
         let connected = self.transport.connect(&self.process);
-        let resume = connected.map_err(|reason| SessionError { reason, was_connected: false })?;
+        let resume = connected.map_err(|reason| ConnectionError { reason, was_connected: false })?;
         if std::mem::take(&mut self.has_logged_failure) {
             tracing::info!("push to {}: connected", self.server);
         }
-        let sent = self.send_all(resume).map_err(|reason| SessionError { reason, was_connected: true });
+        let sent = self.send_all(resume).map_err(|reason| ConnectionError { reason, was_connected: true });
         self.network().close();
         sent
     }
@@ -232,7 +232,8 @@ impl<T: Transport> Pusher<T> {
         self.network().finish()
     }
 
-    /// Returns the transport, for a call that waits for the server.
+    /// Returns the transport, for a call that waits for the server. In debug builds, checks that
+    /// this thread holds no lock for which the program would wait.
     fn network(&mut self) -> &mut T {
         Wait::Network.begin();
         &mut self.transport
@@ -244,8 +245,8 @@ impl<T: Transport> Pusher<T> {
         let position = StreamPosition { recording: self.hub.identity(), next: resume };
         let viewer = self.hub.resume(position, self.transport.begin());
         if resume > 0 && !viewer.is_resumed() {
-            // With a new identity, what the hub still holds can be pushed as another run, whatever
-            // the server has of this one.
+            // With a new identity, the chunks that the hub still holds are pushed as another run,
+            // independent of the chunks that the server has already.
             self.process.identity = RecordingIdentity::random().to_string();
             return Err("the chunks that the server lacks are no longer available; pushing a new run".to_owned());
         }

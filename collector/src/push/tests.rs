@@ -17,7 +17,7 @@ use crate::server::{ServedContent, Server, ServerOptions, Token};
 use crate::socket::Address;
 use crate::wait_until::{TIMEOUT, wait_until};
 
-/// A server's state, as a fake transport fills it.
+/// The state of a simulated server that a [`BreakingTransport`] delivers chunks to.
 #[derive(Default)]
 struct FakeServer {
     bytes: Vec<u8>,
@@ -145,7 +145,7 @@ impl StuckTransport {
         if call != self.stuck {
             return Ok(());
         }
-        // The test waits for the first such call only.
+        // Only the first call is reported and blocks.
         let _ = self.began.send(());
         let _ = self.released.recv();
         Err("the server does not answer".to_owned())
@@ -176,7 +176,8 @@ impl Transport for StuckTransport {
 /// [`wait_check`](crate::wait_check).
 #[test]
 fn program_trains_while_the_server_does_not_answer() {
-    // More than a ring holds: the program needs the recorder, which needs the hub.
+    // More events than a ring holds: the program waits for the recorder, which publishes to the
+    // hub.
     const EVENTS: usize = 300_000;
     for stuck in [Call::Connect, Call::Send, Call::Receive] {
         let hub = Hub::default();

@@ -17,8 +17,8 @@ pub struct PushMessage<'a> {
     pub next: u64,
     /// Events that are missing before them, because the connection was too slow.
     pub missed_events: u64,
-    /// True if they begin with the header and all definitions: a receiver needs nothing from
-    /// before.
+    /// True if the chunks begin with the header and all definitions, so that a receiver needs no
+    /// earlier chunks.
     pub is_start: bool,
 }
 
@@ -28,8 +28,8 @@ pub enum Demand {
     /// The chunks that follow those sent.
     #[default]
     Next,
-    /// Once more the header, all definitions, the newest full state among the chunks sent, and what
-    /// follows it: a receiver that begins there needs nothing from before.
+    /// The header, all definitions, the newest full state among the chunks already sent, and all
+    /// chunks after it, so that a new receiver can begin there.
     Start,
     /// Nothing for now.
     Nothing,
@@ -46,7 +46,7 @@ pub trait Transport: Send {
     /// # Errors
     /// If the server cannot be reached or refuses the process.
     fn connect(&mut self, process: &Process) -> Result<u64, String>;
-    /// Sends chunks. They are acknowledged together.
+    /// Sends the chunks of one message. The server acknowledges the message as a whole.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -65,14 +65,14 @@ pub trait Transport: Send {
     /// Closes the connection. Does nothing if it is not open.
     fn close(&mut self);
 
-    /// Returns where the recording begins for a server that has nothing of it, and after
-    /// [`Demand::Nothing`].
+    /// Returns where in the recording pushing begins if the server has no chunk of it yet, and
+    /// where it continues after [`Demand::Nothing`].
     fn begin(&self) -> ViewFrom {
         ViewFrom::Oldest
     }
 
-    /// Returns what the transport wants to be sent, asked before every message. After
-    /// [`Demand::Start`], it is asked again once that start was sent.
+    /// Returns which chunks the transport wants next. The pushing thread calls this before every
+    /// message; after [`Demand::Start`], when the header and definitions have been sent.
     fn demand(&mut self) -> Demand {
         Demand::Next
     }

@@ -1,7 +1,7 @@
 //! The recorder's clock.
 
-/// A clock that reads the processor's time-stamp counter, in half the time of the operating
-/// system's clock. If the counter is not reliable, it reads that clock instead.
+/// A clock that reads the processor's time-stamp counter, which takes half as long as reading the
+/// operating system's clock. If the counter is not reliable, it reads the system's clock instead.
 ///
 /// Program threads read *ticks* only; the recorder converts them to nanoseconds on its own thread.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ impl Clock {
     /// the processor's counter, which takes up to 200 ms.
     pub(super) fn start() -> Self {
         let counter = quanta::Clock::new();
-        // Any other source counts from another origin: its value would lie within these 50 ns once
-        // in centuries.
+        // Any other clock counts from another origin, so its value is within these 50 ns only by a
+        // coincidence that happens once in centuries.
         let before = time_stamp();
         let read = counter.raw();
         let reads_time_stamp = before.zip(time_stamp()).is_some_and(|(before, after)| (before..=after).contains(&read));

@@ -63,8 +63,8 @@ impl RingMerger {
         for source in &mut self.sources {
             source.refresh(clock);
         }
-        // After reading the rings, so that everything the events refer to is here. Early
-        // definitions do no harm.
+        // Taken after reading the rings, so that all definitions that the events refer to are
+        // included. A definition may come before its first use.
         shared.take_definitions_and_side_records(&mut self.definitions, &mut self.side_records);
         let mut is_idle = self.definitions.is_empty();
         for definition in self.definitions.drain(..) {
@@ -74,7 +74,7 @@ impl RingMerger {
         while let Some((index, until_ns)) = self.earliest(horizon_ns) {
             is_idle = false;
             let source = &mut self.sources[index];
-            // Usually there is one ring, or one far ahead of the others.
+            // Usually there is only one ring, or many consecutive events come from one ring.
             while source.next_time(horizon_ns).is_some_and(|time_ns| time_ns <= until_ns) {
                 match source.take(clock) {
                     Some(RingItem::Event(event)) => {

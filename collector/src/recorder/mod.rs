@@ -106,8 +106,8 @@ impl Recorder {
         Ok((Self { shared, thread: Some(thread) }, handle))
     }
 
-    /// Ends the recording after everything put through a handle so far, and returns its number of
-    /// events, size, waits and file error. Later events are ignored.
+    /// Ends the recording after all events recorded through its handles so far, and returns its
+    /// number of events, size, waits and file error. Later events are ignored.
     ///
     /// # Panics
     /// If the recorder's thread panicked.
@@ -162,7 +162,7 @@ fn spawn(
     sink: impl RecorderSink + Send + 'static,
 ) -> io::Result<JoinHandle<Summary>> {
     std::thread::Builder::new().name("vramscope-recorder".into()).spawn(move || {
-        // Wakes waiting threads when this thread ends, even by a panic.
+        // Its drop wakes waiting threads when this thread ends, even by a panic.
         let closing = CloseOnDrop { shared, hub };
         run(&closing.shared, &clock, sink)
     })
@@ -173,8 +173,8 @@ fn spawn(
 fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut sink: impl RecorderSink) -> Summary {
     let _forbidden = Wait::Network.forbid();
     let mut merge = RingMerger::default();
-    // Start times of the last two passes. Events taken in this pass were put after the start of the
-    // pass before the last, because a pass may leave events for the next one.
+    // Start times of the last two passes. An event taken in this pass was recorded after the start
+    // of the pass before the last, because a pass may leave an event only for the next pass.
     let mut pass_starts = [Instant::now(); 2];
     loop {
         // Handles end the wait early when a ring fills up.

@@ -32,7 +32,7 @@ pub struct Outputs {
 pub struct Summary {
     /// Number of events, including gaps.
     pub events: u64,
-    /// Number of dropped events; the gaps add up to it.
+    /// Number of dropped events: the sum of all gaps.
     pub lost_events: u64,
     /// Size of the file in bytes, or of the recording if it has no file.
     pub bytes: u64,

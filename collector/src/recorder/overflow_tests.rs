@@ -88,7 +88,7 @@ fn state_is_correct_after_dropped_events() {
     let hub = Hub::default();
     let (disk_writes, recorder, handle) = with_stuck_disk(&hub, 1, TIMEOUT, Overflow::Drop);
     let mut program = Program::new(&pool(&handle));
-    // The disk takes nothing until the program has made its calls.
+    // The disk completes no write until the program has made its calls.
     program.run(300_000);
     drop(disk_writes);
     handle.flush();
@@ -99,7 +99,8 @@ fn state_is_correct_after_dropped_events() {
     assert!(lost > 100_000, "{lost}");
     assert_eq!((summary.events, summary.lost_events), (events + gaps, lost));
     program.check(&state);
-    // Blocks in both states keep the event that allocated them; others began at the gap.
+    // Blocks known before and after the gap keep the event that allocated them; all others have the
+    // gap's event number.
     let device = state.device(DeviceId(0)).expect("the device has events");
     assert!(device.blocks().all(|block| block.since_event < state.event()));
 }
@@ -178,7 +179,7 @@ fn every_event_is_recorded_or_counted() {
     program.check(&state);
 }
 
-/// Counts events.
+/// A sink that counts events.
 #[derive(Clone)]
 struct Count(Arc<std::sync::atomic::AtomicU64>);
 

@@ -9,12 +9,13 @@ use super::merge::DeviceStateSink;
 use super::outputs::Outputs;
 use super::streams::Streams;
 
-/// The sink of a recorder's thread, in front of its streams.
+/// The sink that a recorder's thread passes events to: [`Streams`], or a [`Redactor`] that replaces
+/// names and then passes events to `Streams`.
 pub(super) trait RecorderSink: DeviceStateSink {
-    /// Returns the streams.
+    /// Returns the encoders of file and hub.
     fn streams(&mut self) -> &mut Streams;
 
-    /// Returns the streams without what is in front of them.
+    /// Converts this sink to the encoders of file and hub, without the redactor.
     fn into_streams(self) -> Streams;
 }
 

@@ -11,10 +11,11 @@ pub(super) struct RingReader {
     pub(super) number: u64,
     consumer: Consumer<RING_LEN>,
     unpacker: Unpacker,
-    /// The next item and its time. A side record has time 0, so that it follows the item before it
-    /// at once.
+    /// The next item and its time in nanoseconds. A side record has time 0, so that the merger
+    /// takes it right after the item before it.
     next: Option<(u64, RingItem)>,
-    /// Position of the first word written after the previous pass.
+    /// Position of the first word that was written after the previous merge pass, counted in words
+    /// since the ring's creation.
     new_at: u64,
     /// Number of words read at the last release.
     released_at: u64,

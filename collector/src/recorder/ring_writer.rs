@@ -70,8 +70,8 @@ impl RingWriter {
 /// The writing end of a ring, which wakes the recorder and waits for room if necessary.
 pub(super) struct WaitingProducer {
     pub(super) ring: Producer<RING_LEN>,
-    /// Number of words after which the recorder is woken. Waking a thread costs more than all other
-    /// work of the writing side.
+    /// Number of words written to the ring at which the recorder is woken next. The recorder is
+    /// woken rarely, because waking a thread takes longer than all other work of the writing side.
     pub(super) wake_at: u64,
     pub(super) shared: Arc<RecorderState<RingWriter>>,
     pub(super) recorder: Thread,

@@ -72,8 +72,8 @@ pub(super) struct RecorderState<R> {
     pub(super) waited_ns: AtomicU64,
 }
 
-/// The part of [`RecorderState`] that its lock guards: flags, new rings, and queues for what does
-/// not fit into a ring.
+/// The part of [`RecorderState`] that its lock guards: flags, new rings, and queues of definitions
+/// and side records, which do not fit into a ring.
 pub(super) struct LockedState<R> {
     /// True once no more events are accepted.
     pub(super) is_closed: bool,
@@ -95,7 +95,7 @@ pub(super) struct LockedState<R> {
     pub(super) common: Option<Arc<Mutex<R>>>,
     /// Counters of the handles that are dropping events.
     pub(super) dropped: Vec<Arc<DroppedEvents>>,
-    /// Called while events are dropped.
+    /// Functions that the recorder calls after each pass while events are being dropped.
     pub(super) catch_up_callbacks: Vec<CatchUpCallback>,
     /// New definitions in order of their numbers.
     pub(super) definitions: Vec<Definition>,
@@ -197,7 +197,7 @@ impl<R> RecorderState<R> {
         self.changed.notify_all();
     }
 
-    /// Stops accepting events from all handles. The recorder still takes what is in the rings.
+    /// Stops accepting events from all handles. The recorder still reads the events in the rings.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         let mut state = self.lock();

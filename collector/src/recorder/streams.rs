@@ -28,8 +28,8 @@ const FILE_CHUNK_INTERVAL: Duration = Duration::from_millis(150);
 const FIGURES_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between updates of the figures while they are watched.
 const WATCHED_FIGURES_INTERVAL: Duration = Duration::from_millis(100);
-/// An update of the figures that takes long is repeated after this many times its duration, so that
-/// updates take at most 2% of the recorder's time.
+/// Minimum interval between updates of the figures, as a multiple of an update's duration: updates
+/// take at most 2% of the recorder's time.
 const FIGURES_SHARE: u32 = 50;
 
 /// The recorder's outputs, a file and a hub, with the encoders of their chunks.
@@ -41,7 +41,8 @@ pub(crate) struct Streams {
     live: Option<Encoder>,
     /// Bytes passed to the file.
     appended: u64,
-    /// Time before the first event that is not in a chunk of the main encoder yet.
+    /// A time before the first event in the incomplete chunk of `main`; `None` if that chunk has no
+    /// events.
     since: Option<Instant>,
     pub(crate) summary: Summary,
     /// Number of dropped events that are not in a gap yet.
@@ -49,7 +50,7 @@ pub(crate) struct Streams {
     info: RecordingInfo,
     /// When the hub's totals are updated next; `None` before the first update.
     next_figures: Option<Instant>,
-    /// The last marks.
+    /// Numbers of marks by name, for the figures; see [`Figures::marks`](crate::Figures::marks).
     marks: Vec<MarkFigures>,
 }
 
@@ -172,14 +173,14 @@ impl Streams {
         self.live = None;
     }
 
-    /// Passes complete chunks to the file and the hub.
+    /// Passes complete chunks to the file and the hub, and tells the hub the size of the file.
     fn pass_on(&mut self) {
         let shared = |chunks: Vec<Chunk>| chunks.into_iter().map(Arc::new).collect::<Vec<_>>();
         let chunks = shared(self.main.take_output());
         let live_chunks = self.live.as_mut().map(|live| shared(live.take_output()));
         if let Some(hub) = &self.outputs.hub {
             let mut to_hub: Vec<_> = live_chunks.as_ref().unwrap_or(&chunks).clone();
-            // An index refers to positions in the file.
+            // Viewers get no index chunks, because an index refers to positions in the file.
             to_hub.retain(|chunk| is_of_the_recording(chunk.kind));
             if !to_hub.is_empty() {
                 hub.publish(&to_hub);

@@ -90,7 +90,7 @@ fn file_and_viewers_get_the_same_bytes() {
 }
 
 #[test]
-fn events_of_one_thread_keep_their_order() {
+fn events_of_one_handle_keep_their_order() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
@@ -164,7 +164,7 @@ fn events_of_one_thread_keep_their_order_across_handles() {
     let mut handles: Vec<_> = (0..3).map(|_| handle.clone()).collect();
     let mut last_ns = 0;
     for n in 1..=300_000 {
-        // One handle for a while, then all in turn.
+        // The thread uses one handle for a while, then all handles in turn.
         let which = if n % 1000 < 500 { n / 1000 } else { n } as usize % handles.len();
         let later = || Some(handle.now_ns()).filter(|&now_ns| now_ns > last_ns);
         let time_ns = std::iter::repeat_with(later).flatten().next().expect("the clock advances");
@@ -412,8 +412,8 @@ fn clock_returns_the_time() {
     fn is_shareable<T: Send + Sync + 'static>(_: &T) {}
     let (_recorder, handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("the thread starts");
     is_shareable(&handle);
-    // The clock is read between two readings of the system's, at the start and at the end, however
-    // long this thread does not run in between.
+    // At the start and at the end, the clock is read between two readings of the system's clock, so
+    // the check holds even if this thread is suspended between the readings.
     let read = || (Instant::now(), handle.now_ns(), Instant::now());
     let (start_before, start_ns, start_after) = read();
     let mut last_ns = start_ns;
@@ -431,19 +431,19 @@ fn clock_returns_the_time() {
 }
 
 #[test]
-fn flush_passes_on_everything_put_before() {
+fn flush_passes_on_every_event_recorded_before() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     let mut handles = [handle.clone(), handle.clone(), handle.clone()];
     for n in 1..100 {
         let (index, time_ns) = (n as usize % 3, handle.now_ns());
-        // Every fifth event has the time of a clock that is ahead.
+        // Every fifth event has a time of another clock, which runs ahead.
         handles[index].event(&mark(time_ns + if n % 5 == 0 { 1 << 40 } else { 0 }, n));
         handle.flush();
         assert_eq!(marks(&hub).len(), n as usize);
     }
     recorder.stop();
-    // Nothing waits after the end.
+    // `flush` returns at once after the recording has ended.
     handle.flush();
 }

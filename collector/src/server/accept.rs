@@ -34,8 +34,8 @@ const WRITE_STALL_TIME: Duration = Duration::from_secs(45);
 /// Pause after a connection could not be accepted, before the server tries again. The usual reason
 /// is a lack of file descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Bytes read from one client before other tasks get a turn. Handling this many bytes of the
-/// smallest WebSocket frames takes less than a millisecond.
+/// Number of bytes that are read from one client before other tasks run. Handling this many bytes
+/// of the smallest WebSocket frames takes less than a millisecond.
 const READ_TURN_BYTES: usize = 4 << 10;
 /// The first byte that a TLS client sends. With any other first byte, the client uses plain HTTP.
 const TLS_HANDSHAKE_RECORD: u8 = 0x16;
@@ -219,7 +219,7 @@ impl ConnectionTask {
         http.timer(TokioTimer::new()).header_read_timeout(client_timeout).max_buf_size(MAX_HEAD_BYTES);
         let stream = TokioIo::new(LimitedStream { stream, stall_timer: None, read_bytes: 0 });
         let mut connection = pin!(http.serve_connection(stream, service).with_upgrades());
-        // Errors of a connection are its client's: nothing to report.
+        // Errors are ignored: they are caused by the client and end only its connection.
         tokio::select! {
             _ = &mut connection => return,
             _ = stopping.wait_for(|&stopping| stopping) => connection.as_mut().graceful_shutdown(),

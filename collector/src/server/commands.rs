@@ -1,4 +1,4 @@
-//! `/commands`: what the page may ask the program to do.
+//! `/commands`: the commands that a user of the page can give to the program.
 
 use std::sync::Arc;
 

@@ -1,22 +1,23 @@
-//! What a server needs to show the ranks of a training run. The server only passes on the encoded
-//! views: it knows nothing of their content.
+//! The interface through which a server shows the ranks of a training run. The server passes
+//! encoded views on to clients without reading them.
 
 use std::fmt;
 
 use super::metric_family::MetricFamily;
 
-/// The ranks of a training run, as a server shows them. Its functions must not block.
+/// The ranks of a training run and their memory, as a source of views for the fleet page. Its
+/// methods must not block.
 pub trait FleetFeed: fmt::Debug + Send + Sync {
     /// Returns the name of the run.
     fn run(&self) -> String;
 
-    /// Returns what encodes the views for one more client.
+    /// Creates an encoder of views for a client that has connected.
     fn client(&self) -> Box<dyn FleetClient>;
 
     /// Returns the newest view as JSON.
     fn json(&self) -> String;
 
-    /// Returns the figures of all ranks, for `/metrics`.
+    /// Returns the metrics of all ranks, for `/metrics`.
     fn metrics(&self) -> Vec<MetricFamily>;
 
     /// Starts to read the events of the process with this identity.
@@ -25,15 +26,16 @@ pub trait FleetFeed: fmt::Debug + Send + Sync {
     /// Returns the reason, for the user.
     fn open(&self, identity: &str) -> Result<(), String>;
 
-    /// Stops reading the events of the process with this identity, if this server asks for them.
+    /// Stops reading the events of the process with this identity, if this server reads them.
     ///
     /// # Errors
     /// Returns the reason, for the user.
     fn close(&self, identity: &str) -> Result<(), String>;
 }
 
-/// Encodes the views for one client.
+/// An encoder of views for one client of the fleet page.
 pub trait FleetClient: Send {
-    /// Returns the message that brings the client up to date; `None` if it is.
+    /// Returns the binary message that brings the client to the newest view; `None` if the client
+    /// already has it.
     fn update(&mut self) -> Option<Vec<u8>>;
 }

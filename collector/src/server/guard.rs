@@ -76,7 +76,7 @@ pub(super) async fn check_request(State(guard): State<Arc<Guard>>, request: Requ
     for (name, value) in SECURITY_HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    // A URL has other content once another program listens here, so nothing may be cached.
+    // Another program may listen at this address later, so the browser may cache nothing.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
@@ -118,7 +118,7 @@ impl Guard {
             && !is_post
             && let Some(parameter) = self.access.token_parameter(request.uri())
         {
-            // The cookie of `/` is for all paths, and that of `/fleet/` would not be.
+            // A cookie set at `/` applies to all paths; one set at `/fleet/` only to `/fleet/`.
             let headers = [(header::LOCATION, format!("../?{parameter}&fleet"))];
             return (StatusCode::SEE_OTHER, headers).into_response();
         }
@@ -178,8 +178,8 @@ impl HostPolicy {
         let (Some(Some(host)), None) = (hosts.next(), hosts.next()) else {
             return Err("the request must have exactly one Host header");
         };
-        // A request in the form that proxies get also has the host in its URL, where it takes
-        // precedence over the header.
+        // A request in absolute form, as clients send it to proxies, also has the host in its URL,
+        // which takes precedence over the header.
         let is_own_url = uri.authority().is_none_or(|authority| self.is_own_host(authority.host()));
         if !self.is_own_host(host.host()) || !is_own_url {
             return Err("unknown host name: use localhost, the address that the server listens on, or a name \

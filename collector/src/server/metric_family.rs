@@ -9,7 +9,7 @@ pub enum MetricValue {
     Float(f64),
 }
 
-/// A value of a metric and the labels that tell it from others.
+/// A value of a metric, with labels that distinguish it from the metric's other values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricSample {
     /// Names and values of the labels.
@@ -21,14 +21,14 @@ pub struct MetricSample {
 /// A metric with all its samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricFamily {
-    /// Its name, such as `vramscope_memory_allocated`, without the unit.
+    /// Name of the metric, such as `vramscope_memory_allocated`, without the unit.
     pub name: String,
-    /// What it is.
+    /// Description of the metric, for the `# HELP` line.
     pub help: &'static str,
-    /// Its unit in words, such as `bytes`; empty for a count.
+    /// Unit of the metric in words, such as `bytes`; empty for a count.
     pub unit: &'static str,
-    /// True if it only grows.
+    /// True for a counter, which only grows; false for a gauge.
     pub is_counter: bool,
-    /// Its samples. A metric without samples is left out.
+    /// Samples of the metric. A metric without samples is not exported.
     pub samples: Vec<MetricSample>,
 }

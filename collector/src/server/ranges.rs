@@ -22,14 +22,14 @@ use crate::hub::HistoryView;
 pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 /// The most bytes of a file that are read at once for one response.
 const PIECE_BYTES: u64 = 256 << 10;
-/// The most bytes of another source, such as an object store, that are read at once: each request
-/// takes tens of milliseconds.
+/// The most bytes of another source, such as an object store, that are read in one request. It is
+/// larger than [`PIECE_BYTES`], because each request takes tens of milliseconds.
 const SOURCE_PIECE_BYTES: u64 = 4 << 20;
 
-/// The bytes of a recording: the first part of a file or another source, bytes in memory, or both,
-/// those in memory last.
+/// The bytes of a recording: the first part of a file or other source, then bytes in memory. Either
+/// may be empty.
 ///
-/// File and source are read while a response is sent, not before.
+/// A file or other source is read while a response is sent, not before.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingBytes {
     stored: Option<(StoredBytes, u64)>,
@@ -62,6 +62,7 @@ impl StoredBytes {
         range.start..range.end.min(range.start + len)
     }
 
+    /// Returns the bytes in `range`, which must be stored. Blocks for the disk or the network.
     fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
         match self {
             Self::File(file) => file::read(file, range),
@@ -171,8 +172,8 @@ impl RecordingBytes {
         Body::new(RangeBody { content: self.clone(), remaining: range, piece: None, has_flushed: false })
     }
 
-    /// Starts to read at least one byte from the beginning of `range`, which counts from the
-    /// recording's start and must not be empty.
+    /// Starts to read at least one byte from the beginning of `range`, a non-empty range of byte
+    /// offsets in the recording.
     fn first_piece(&self, range: &Range<u64>) -> Piece {
         match &self.stored {
             Some((stored, len)) if range.start < *len => {
@@ -198,7 +199,7 @@ struct RangeBody {
     content: RecordingBytes,
     remaining: Range<u64>,
     piece: Option<Piece>,
-    /// True once the bytes before a read error had the chance to be sent.
+    /// True after the poll that lets the connection send the bytes before a read error.
     has_flushed: bool,
 }
 

@@ -20,7 +20,7 @@ const ASSETS: Assets = Assets(&[
 ]);
 const INDEX: &[u8] = b"<!doctype html><title>page</title>";
 const STYLE: &[u8] = b"p{}";
-/// [`STYLE`] as brotli: 24 bits of headers, the bytes as they are, and the end of the stream.
+/// [`STYLE`] as brotli: 24 bits of headers, the uncompressed bytes, and the end of the stream.
 const STYLE_BROTLI: &[u8] = b"\x0b\x01\x80p{}\x03";
 
 fn events(count: u64) -> Vec<Event> {
@@ -382,6 +382,6 @@ fn events_reach_viewers_within_100_ms() {
         latencies_ns[10] as f64 / 1e6,
         latencies_ns[19] as f64 / 1e6
     );
-    // The median, because other tests on a busy machine may suspend this one at any time.
+    // Checks the median, because other tests on a busy machine may suspend this test at any time.
     assert!(latencies_ns[10] < 100_000_000, "{latencies_ns:?}");
 }

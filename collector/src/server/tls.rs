@@ -93,7 +93,7 @@ fn pem_error(path: &Path, expected: &str, error: pem::Error) -> TlsError {
     TlsError { source: Some(Box::new(error)), ..tls_error(path, reason) }
 }
 
-/// Replaces the TLS acceptor in a build without TLS. It has no values.
+/// Replaces the TLS acceptor in a build without TLS. The type has no values.
 #[cfg(not(feature = "tls"))]
 #[derive(Clone)]
 pub(super) enum TlsAcceptor {}

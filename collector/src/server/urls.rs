@@ -25,7 +25,7 @@ pub(super) fn recording_url(index: usize, name: &str) -> String {
 /// [`ServedContent::files`](super::content::ServedContent::files).
 #[must_use]
 pub fn page_address(index: usize, name: &str) -> String {
-    // Encoded twice: as a path segment, and that path as a parameter value.
+    // The name is encoded twice: in the path from `recording_url`, and again as a parameter value.
     let segment = encode_component(name).to_string();
     format!("?trace=files/{index}/{}", encode_component(&segment))
 }

@@ -13,12 +13,13 @@ use super::Log;
 use crate::file::{FileError, Keep, PATIENCE, RecordingFile};
 use crate::hub::{Hub, ViewFrom, Viewer};
 
-/// Interval at which the thread checks whether the file ends, while there is nothing to write.
+/// Interval at which the writing thread checks whether the file was asked to end, while there is
+/// nothing to write.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The most bytes of chunks that are taken from the hub at once.
 const TAKE_BYTES: usize = 4 << 20;
 
-/// A file with a recording in progress, from its newest full state on.
+/// A file that a recording in progress is written to, from the newest full state on.
 ///
 /// A thread reads the hub as a viewer does, so the recorder never waits for the file: if the disk
 /// is too slow, events are skipped up to a newer full state. The file is created when there is
@@ -85,7 +86,7 @@ impl Drop for LateFile {
     }
 }
 
-/// What the thread owns: the read position, the file, and what has been written.
+/// The state of the writing thread: read position in the hub, file, and number of missed events.
 struct LateFileWriter {
     path: PathBuf,
     keep: Keep,
@@ -102,7 +103,8 @@ impl LateFileWriter {
     /// Returns false if the file is incomplete.
     fn run(mut self, ends: &AtomicBool) -> bool {
         loop {
-            // Read before the wait: everything published before the flag was set is then taken.
+            // The flag is read before the wait, so that all chunks published before it was set are
+            // written.
             let is_last = ends.load(Ordering::Relaxed);
             match self.viewer.wait_timeout(if is_last { Duration::ZERO } else { POLL_INTERVAL }) {
                 Some(true) => {

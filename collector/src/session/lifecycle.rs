@@ -5,10 +5,11 @@
 //! recorder's thread. The library is linked to stay loaded (`build.rs`), so `dlclose` never runs
 //! the handler.
 //!
-//! A forked child has only the forking thread, and its parent's locks in any state. So each process
-//! has a number, its [`generation`], and what one process created is not used in another: it is
-//! neither locked nor dropped, and stays in memory. [`ProcessLocal`] and [`ProcessMutex`] start
-//! anew in each child; an [`InheritedValue`] has the value of the parent.
+//! A forked child has only the forking thread, and its parent's locks may be held by threads that
+//! do not exist in the child. So each process has a number, its [`generation`], and a child neither
+//! locks nor drops objects that its parent created; they stay in memory. [`ProcessLocal`] and
+//! [`ProcessMutex`] have the default value in each child; an [`InheritedValue`] has the value of
+//! the parent.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -91,7 +92,7 @@ pub fn call_at_exit(at_exit: Handler) {
     }
 }
 
-/// Says which process uses something that forked children of it cannot use.
+/// A claim by one process on a resource that its forked children cannot use, such as CUDA.
 #[derive(Debug, Default)]
 pub struct ProcessClaim {
     /// One more than the generation of the process; 0 for none.
@@ -130,12 +131,14 @@ impl ProcessClaim {
 /// whatever the threads of its parent were doing.
 #[derive(Debug, Default)]
 pub struct ProcessLocal<T: 'static> {
-    /// The value of the newest process that used it; null before. Never freed, because a thread
-    /// that existed at the fork may have been using it.
+    /// The value of this process, or, until this process uses the variable, that of a parent; null
+    /// if no process has used it. A parent's value is never freed: it may have been in use at the
+    /// fork.
     newest: AtomicPtr<ProcessValue<T>>,
 }
 
 #[derive(Debug)]
+/// The value of a [`ProcessLocal`] in the process with this generation.
 struct ProcessValue<T> {
     generation: u32,
     value: T,
@@ -260,8 +263,8 @@ mod tests {
     /// `SIGKILL`.
     const KILL: c_int = 9;
 
-    /// Runs `check` in a forked child, and returns what `waitpid` says of its end: 0 if `check`
-    /// returned true. A child that hangs is killed.
+    /// Runs `check` in a forked child, and returns the status from `waitpid`: 0 if `check` returned
+    /// true. A child that hangs is killed.
     fn run_in_child(check: impl FnOnce() -> bool) -> c_int {
         // SAFETY: The child calls `check` and ends; it returns to no code of the test's harness.
         let child = unsafe { fork() };
@@ -283,7 +286,8 @@ mod tests {
         status
     }
 
-    /// Forks while another thread holds what `hold` returns.
+    /// Forks while another thread holds the lock guard that `hold` returns, and asserts that
+    /// `check` returns true in the child.
     fn check_fork_while_held<G>(hold: impl FnOnce() -> G + Send, check: impl FnOnce() -> bool) {
         std::thread::scope(|scope| {
             let (is_held, wait_until_held) = sync_channel(0);
@@ -300,7 +304,7 @@ mod tests {
         });
     }
 
-    /// One test, because the generation is that of the process.
+    /// All checks are in one test, because forks change the generation of the whole process.
     #[test]
     fn child_uses_no_lock_of_its_parent() {
         static NUMBERS: ProcessMutex<Vec<u32>> = ProcessMutex::new();

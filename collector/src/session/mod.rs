@@ -2,7 +2,7 @@
 //!
 //! A Rust program sets up its recording with [`Monitor::builder`](crate::Monitor::builder). A
 //! library inside a Python process is set up by environment variables instead, and gets no call at
-//! the process's end. This module has what such libraries share:
+//! the process's end. This module has the functions and types that these libraries share:
 //!
 //! - [`read_recording_options`] reads the environment variables.
 //! - [`serve`] and [`serve_hub`] serve the live page.

@@ -21,7 +21,7 @@ use crate::recorder::{Outputs, Recorder, RecorderHandle};
 /// shared server.
 pub struct ProcessRecording {
     file_name: Option<String>,
-    /// True if a file was asked for and could not be created.
+    /// True if the options name a file that could not be created.
     lacks_file: bool,
     log: Log,
     /// `None` once the recording has ended.
@@ -97,7 +97,7 @@ impl ProcessRecording {
     pub fn stop(&self) -> bool {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(summary) = recorder.map(Recorder::stop) else { return true };
-        // Sends the rest, within the time that a push has for it.
+        // Dropping the push sends the rest of the recording, for at most two seconds.
         self.end_push();
         if let (Some(name), None) = (&self.file_name, &summary.file_error) {
             let events = Count(summary.events).of("event", "events");
@@ -107,7 +107,7 @@ impl ProcessRecording {
     }
 }
 
-/// The Python module that runs and watches a script.
+/// Name of the Python module of vramscope, which runs and records another script or module.
 const OWN_MODULE: &str = "vramscope";
 
 /// Returns the name of the program from its command line: of the script or module if Python runs

@@ -31,7 +31,7 @@ struct StderrLayer;
 /// Installs, for the whole process, the `tracing` layer that prints messages of vramscope's crates.
 /// The libraries in this process have their own `tracing`, so no other subscriber is replaced.
 pub fn install() {
-    // The only failure is a second call, and the first stays in effect.
+    // This fails only on a second call; the layer of the first call stays in effect.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));
 }
 
@@ -58,14 +58,14 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn process_at_its_limit_of_open_files_prints() {
-        // SAFETY: Declared as in Linux.
+        // SAFETY: The declaration matches Linux's C library.
         unsafe extern "C" {
             fn setrlimit(resource: std::ffi::c_int, limits: *const [u64; 2]) -> std::ffi::c_int;
         }
         /// `RLIMIT_NOFILE`.
         const OPEN_FILES: std::ffi::c_int = 7;
         if std::env::var_os(AT_LIMIT).is_some() {
-            // SAFETY: The limits are two numbers, the present one and the highest.
+            // SAFETY: `limits` points to two numbers, the soft and the hard limit.
             assert_eq!(unsafe { setrlimit(OPEN_FILES, &[0, 0]) }, 0);
             print("a message at the limit");
             return;

@@ -96,7 +96,7 @@ impl Numbers {
 }
 
 /// Number of slots in the table of recent sites. A training step allocates at some dozens of lines
-/// in some dozens of scopes; two sites that share a slot only cost a hash lookup.
+/// in some dozens of scopes. If two sites share a slot, each alternate use takes a hash lookup.
 const RECENT: usize = 256;
 
 /// What a site contains besides scope and category: the request's source line, or nothing.
@@ -152,7 +152,8 @@ impl Sites {
         Self { numbers, sites: HashMap::new(), recent, detail, native: None }
     }
 
-    /// Adds call stacks of up to `max_frames` frames to the sites of later requests; 0 stops that.
+    /// Adds call stacks of up to `max_frames` frames to the sites of later requests; 0 turns stacks
+    /// off.
     #[cfg(feature = "native-stacks")]
     pub(crate) fn record_stacks(&mut self, max_frames: usize) {
         self.native = (max_frames > 0).then(|| Native::new(max_frames));
@@ -304,7 +305,7 @@ mod tests {
         let definitions = definitions_in(&sink);
         let text = |id| definitions.string(id);
         assert_eq!([text(first), text(last), text(beyond), text(others)], ["step 0", "step 1000", "step …", "…"]);
-        // Known names stay, and nothing is defined twice.
+        // Known names keep their numbers, and no name is defined twice.
         assert_eq!(numbers.name(&mut sink, "step 1000"), last);
         assert_eq!(sink.definitions.len(), 5);
     }

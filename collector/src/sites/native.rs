@@ -1,8 +1,7 @@
 //! Native call stacks of requests.
 //!
-//! Walking a stack by the unwind tables takes some microseconds, more than everything else that is
-//! recorded of a request, so it is off by default. Function names are looked up once for each
-//! return address.
+//! Walking a stack by the unwind tables takes some microseconds, more than all other recording of a
+//! request, so it is off by default. Function names are looked up once for each return address.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -118,7 +117,7 @@ fn resolve(address: usize, interner: &mut Interner) -> Vec<Function> {
         add(&format!("{name:#}"), &file, symbol.lineno().unwrap_or(0));
     });
     if !is_named {
-        // The library has no symbols.
+        // The library that contains the address has no symbols.
         add(&format!("{address:#x}"), "", 0);
     }
     functions
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn same_stack_has_the_same_number() {
+    fn equal_stacks_have_equal_numbers() {
         let mut native = Native::new(64);
         let walks = outer_function(&mut native);
         assert_eq!(walks[0], walks[1]);

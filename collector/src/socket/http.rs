@@ -12,12 +12,12 @@ use super::{CONNECT_TIMEOUT, SocketError, connect_error, is_timeout};
 const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Size in bytes of the pieces that are read.
 const PIECE_BYTES: usize = 64 << 10;
-/// The longest wait for the next bytes before the caller is asked whether to go on.
+/// The longest wait for the next bytes before `keep_going` is called again.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Requests the server's file `path` and returns its bytes, at most `max_bytes`. Fails after
-/// `timeout`, and once `keep_going`, which receives the number of bytes so far and in all, returns
-/// false. Redirections are not followed.
+/// Requests the server's file `path` and returns its bytes, at most `max_bytes`. `keep_going`
+/// receives the number of bytes so far and, if the server sent it, the total. Fails after
+/// `timeout`, once `keep_going` returns false, and for redirections.
 pub(crate) fn get(
     address: &Address,
     path: &str,
@@ -49,7 +49,8 @@ pub(crate) fn get(
             Ok(0) => break,
             Ok(read) => read,
             Err(error) if is_timeout(&error) => continue,
-            // A server that ends TLS without a closing message: the length is checked below.
+            // The server closed the connection without TLS's closing message. A truncated body is
+            // found by its length below.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             Err(error) => return Err(SocketError::lost(error)),
         };
@@ -83,8 +84,8 @@ pub(crate) fn get(
     }
 }
 
-/// Returns the request for a file. With HTTP 1.0, the answer is neither in chunks nor is the
-/// connection kept.
+/// Returns the request for a file. It uses HTTP 1.0, so that the response has no chunked encoding
+/// and ends with the connection.
 fn request(address: &Address, path: &str) -> Result<String, SocketError> {
     let mut request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n", address.target(path), address.authority());
     if let Some(token) = address.token() {
@@ -96,20 +97,20 @@ fn request(address: &Address, path: &str) -> Result<String, SocketError> {
     Ok(request + "\r\n")
 }
 
-/// Returns the error for a server that is not one of vramscope.
+/// Returns the error for a server that is not a vramscope server.
 fn no_recording(reason: impl fmt::Display) -> SocketError {
     SocketError::permanent(format_args!("the address serves no live recording ({reason})"))
 }
 
-/// What the head of a response says about its body.
+/// The parsed head of a successful HTTP response: the length of its body.
 #[derive(Debug)]
 struct Head {
-    /// Length of the body in bytes; `None` if it ends with the connection.
+    /// Length of the body in bytes; `None` if the body ends when the connection closes.
     length: Option<u64>,
 }
 
 impl Head {
-    /// Parses the head of a response. Fails if it is not a success.
+    /// Parses the head of a response. Fails unless the status is a success (2xx).
     fn parse(bytes: &[u8]) -> Result<Self, SocketError> {
         let text = String::from_utf8_lossy(bytes);
         let mut lines = text.split("\r\n");
@@ -153,7 +154,7 @@ mod tests {
             let read = stream.read(&mut request).expect("a request");
             stream.write_all(response).expect("the response fits into the socket's buffer");
             if response.ends_with(b"...") {
-                // Keeps the connection open.
+                // Waits for the client to disconnect, so that the connection stays open until then.
                 let _ = stream.read(&mut request);
             }
             String::from_utf8_lossy(&request[..read]).into_owned()

@@ -30,9 +30,9 @@ use stream::Stream;
 /// The most time for connecting to one IP address, and for each read or write of the handshakes;
 /// then connecting fails.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server from which nothing arrives for this long is pinged.
+/// Time without a message from the server after which the client pings it.
 const PING_AFTER: Duration = Duration::from_secs(15);
-/// A server that has sent nothing, or received nothing, for this long counts as lost.
+/// Time without sent or without received data after which the connection counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(45);
 /// The most bytes of a received message; a larger one ends the connection. A message holds at least
 /// one chunk, and a full state is the largest chunk.
@@ -155,7 +155,7 @@ impl Socket {
                     Message::Binary(bytes) => Received::Binary(bytes),
                     Message::Text(text) => Received::Text(text.as_str().to_owned()),
                     Message::Close(frame) => {
-                        // Sends the answering close frame if the server still waits for it.
+                        // Flushing sends the answering close frame, which the server may wait for.
                         let _ = self.inner.flush();
                         let frame = frame.map(|frame| (u16::from(frame.code), frame.reason.as_str().to_owned()));
                         let (code, reason) = frame.unwrap_or((1005, String::new()));

@@ -50,7 +50,7 @@ impl Program {
         self.encoder.event(&Event { device: DeviceId(0), time_ns, kind });
     }
 
-    /// Allocates a block in a new segment, at a new site with this scope.
+    /// Records the allocation of a block in a new segment, at a new site with the scope `scope`.
     fn allocate(&mut self, time_ns: u64, address: u64, scope: &str) {
         self.encoder.define(&Definition::String(scope.to_owned()));
         self.strings += 1;
@@ -120,7 +120,8 @@ fn order(encoder: Encoder) -> Vec<(u16, u64)> {
         .collect()
 }
 
-/// Returns a device's memory without the numbers that differ between recordings.
+/// Returns a device's segments, blocks, counters and memory sample, without site and event numbers,
+/// which differ between recordings.
 fn memory(device: &DeviceState) -> impl PartialEq + std::fmt::Debug {
     let segments = device.segments().map(|s| (s.address, s.size, s.stream, s.pool, s.expandable)).collect::<Vec<_>>();
     let blocks = device.blocks().map(|b| (b.address, b.size, b.requested, b.stream, b.pool, b.pending_free));

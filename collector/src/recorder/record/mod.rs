@@ -98,8 +98,8 @@ const LARGE_BLOCK: u64 = 13;
 /// Kind of a short record, whose other values are in the last [`Setting`]: the program freed a
 /// block.
 const FREE: u64 = 14;
-/// Kind that two records share, which differ in the variant bit: [`COMPLETED_TOO`], and a new
-/// [`Setting`].
+/// Kind of three records that differ in their variant bits: [`COMPLETED_TOO`], [`RELABEL`], and a
+/// new [`Setting`].
 const OTHER: u64 = 15;
 
 /// Mask of the kind in a record's first word: the lowest four bits.
@@ -132,8 +132,8 @@ const SIZE_UNIT: u64 = 512;
 /// size in units of [`SIZE_UNIT`], and its rounding waste in bytes.
 const SIZE_END: u64 = 1 << 32;
 
-/// The only word of a record that means: the free in the record before it has also completed, at
-/// the time of its request.
+/// A record of one word: the block freed by the record before it became reusable at the time of the
+/// free.
 const COMPLETED_TOO: u64 = OTHER | 1 << VARIANT_SHIFT;
 /// Bit in the first word of a [`Setting`]: set if its time is in ticks, clear if in nanoseconds.
 const SETTING_IN_TICKS: u64 = 1 << (VARIANT_SHIFT + 1);
@@ -210,8 +210,8 @@ impl Packer {
         (since < SINCE_END && self.setting.device == event.device && self.setting.unit == unit).then_some(since)
     }
 
-    /// Writes an event that has no short record with the current [`Setting`]: as a new setting and
-    /// a short record, or in full length. Returns false if there is no room.
+    /// Writes an event that does not fit a short record with the current [`Setting`]: as a new
+    /// setting and a short record, or as a full-length record. Returns false if there is no room.
     #[cold]
     #[inline(never)]
     fn put_long_event(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
@@ -408,7 +408,7 @@ fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
         BLOCK_ALLOCATED => EventKind::BlockAllocated { address, size, requested, stream: stream_of_range, pool, site },
         FREE_REQUESTED => EventKind::FreeRequested { address, site },
         FREE_COMPLETED => EventKind::FreeCompleted { address, site },
-        // These use the words for other values.
+        // These kinds use the words after the first for other values.
         OUT_OF_MEMORY => {
             EventKind::OutOfMemory { requested: address, device_free: size, stream: StreamId(requested), site }
         }

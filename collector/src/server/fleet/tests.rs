@@ -22,10 +22,10 @@ const ASSETS: Assets = Assets(&[
     PageFile { path: "index.html", content: Plain(b"one rank") },
 ]);
 
-/// Bytes of a large view. A few of them fill what the system buffers for a connection.
+/// Bytes of a large view. A few large views fill the system's buffers of a connection.
 const LARGE_VIEW_BYTES: usize = 4 << 20;
 
-/// A fleet whose views are numbers, and that notes its commands.
+/// A fake fleet whose views are numbers, and which stores the commands it receives.
 #[derive(Debug, Default)]
 struct FakeFleet {
     /// True if views have [`LARGE_VIEW_BYTES`] bytes instead of one.
@@ -228,7 +228,7 @@ fn views_arrive_at_most_ten_times_a_second() {
     while views < 6 {
         views += u32::from(socket.read().expect("a message arrives").is_binary());
     }
-    // The first view is sent at once. A busy machine only makes them later.
+    // The first view is sent at once. A busy machine only delays views.
     assert!(start.elapsed() >= 4 * VIEW_INTERVAL, "{:?}", start.elapsed());
 }
 

@@ -26,8 +26,8 @@ const RECENT_BYTES: u64 = 16 << 20;
 /// The ping interval, and the time without activity after which a client is disconnected. Tests use
 /// other times.
 const KEEPALIVE: Keepalive = Keepalive { ping_interval: Duration::from_secs(15), timeout: Duration::from_secs(45) };
-/// How long a client may still receive data after the server starts to stop; then its connection is
-/// closed.
+/// How long a client may still receive data after the server begins to shut down; then its
+/// connection is closed.
 const FINAL_SEND_TIME: Duration = Duration::from_secs(1);
 
 /// How often a client is pinged, and after how long without activity it is disconnected.
@@ -175,8 +175,8 @@ impl Client {
         }
     }
 
-    /// Notes that the client is active; fails if it has disconnected. The message's content is
-    /// ignored.
+    /// Updates when the client was last active; fails if it has disconnected. Ignores the message's
+    /// content.
     fn handle_message(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Finish> {
         self.last_active = Instant::now();
         match message {

@@ -142,8 +142,8 @@ fn file_and_hub(path: &Path, history_bytes: u64) -> (Outputs, Hub) {
 #[test]
 fn complete_history_is_sent_while_it_grows() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Smaller than the recording, so that the file is needed, and larger than what followers may
-    // lack.
+    // The history's limit is smaller than the recording, so that the file is needed, and larger
+    // than `MAX_LACKING`.
     const MAX_LACKING: u64 = 25_000;
     let (outputs, hub) = file_and_hub(&folder.path().join("a.vram"), 400_000);
     let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts");
