@@ -7,7 +7,7 @@ use vramscope_pool::DeviceError;
 use vramscope_trace::{DeviceInfo, StreamId};
 
 use super::device::CudaDevice;
-use super::error::device_error;
+use super::error::of_call;
 use super::order::{TrackedSlice, synchronize_if_unordered};
 use crate::memory::{DeviceUsage, Element, MemoryDevice};
 
@@ -177,7 +177,7 @@ unsafe impl MemoryDevice for CudaDevice {
         // SAFETY: The caller of `CudaDevice::buffer` guarantees that many bytes at that address,
         // and `&mut` excludes other uses; `Element` guarantees that zeros are valid numbers.
         let set = unsafe { result::memset_d8_async(address, 0, bytes, stream.cu_stream()) };
-        set.map_err(|error| device_error("cuMemsetD8Async", error))
+        Ok(of_call("cuMemsetD8Async", set)?)
     }
 
     fn write<T: Element>(buffer: &mut CudaBuffer<T>, values: &[T]) -> Result<(), DeviceError> {
@@ -192,7 +192,7 @@ unsafe impl MemoryDevice for CudaDevice {
         // borrowed until the copy has finished, for which `wait` waits below.
         let copied = unsafe { result::memcpy_htod_async(address, values, stream.cu_stream()) };
         drop(written);
-        copied.map_err(|error| device_error("cuMemcpyHtoDAsync", error))?;
+        of_call("cuMemcpyHtoDAsync", copied)?;
         // The driver buffers pageable memory before it returns, but reads pinned memory later.
         wait(&stream)
     }
@@ -210,7 +210,7 @@ unsafe impl MemoryDevice for CudaDevice {
         // that any bytes are valid numbers.
         let copied = unsafe { result::memcpy_dtoh_async(values, address, stream.cu_stream()) };
         drop(read);
-        copied.map_err(|error| device_error("cuMemcpyDtoHAsync", error))?;
+        of_call("cuMemcpyDtoHAsync", copied)?;
         wait(stream)
     }
 
@@ -221,7 +221,7 @@ unsafe impl MemoryDevice for CudaDevice {
         }
         let stream = Arc::clone(&to.stream);
         bind(&stream)?;
-        stream.memcpy_dtod(from, to).map_err(|error| device_error("cuMemcpyDtoDAsync", error))?;
+        of_call("cuMemcpyDtoDAsync", stream.memcpy_dtod(from, to))?;
         // Nothing else keeps the source on another device alive until it has been read.
         if from.stream.context() == stream.context() { Ok(()) } else { wait(&stream) }
     }
@@ -236,10 +236,10 @@ unsafe impl MemoryDevice for CudaDevice {
 
 /// Makes the stream's context current on this thread, as the driver's calls for copies require.
 fn bind(stream: &CudaStream) -> Result<(), DeviceError> {
-    stream.context().bind_to_thread().map_err(|error| device_error("cuCtxSetCurrent", error))
+    Ok(of_call("cuCtxSetCurrent", stream.context().bind_to_thread())?)
 }
 
 /// Blocks this thread until the work queued on `stream` has finished.
 fn wait(stream: &CudaStream) -> Result<(), DeviceError> {
-    stream.synchronize().map_err(|error| device_error("cuStreamSynchronize", error))
+    Ok(of_call("cuStreamSynchronize", stream.synchronize())?)
 }

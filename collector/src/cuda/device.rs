@@ -9,7 +9,7 @@ use vramscope_pool::{Device, DeviceError, DeviceMemory, MIN_BLOCK_BYTES, StreamE
 use vramscope_trace::{DeviceInfo, StreamId};
 
 use super::driver::{CurrentContext, without_context};
-use super::error::{CudaError, FailedCall, device_error};
+use super::error::{CudaError, of_call};
 use super::events::Events;
 use super::pages::Pages;
 use super::usage::{Usage, UsageBeforeOpening};
@@ -58,8 +58,7 @@ impl CudaDevice {
         load_driver(ordinal)?;
         let handle = find_device(ordinal)?;
         let before = UsageBeforeOpening::measure(bus_id(handle)?, has_primary_context(handle)?);
-        let context = without_context(|| CudaContext::new(ordinal))
-            .map_err(|error| driver_failed("cuDevicePrimaryCtxRetain", error))?;
+        let context = of_call("cuDevicePrimaryCtxRetain", without_context(|| CudaContext::new(ordinal)))?;
         Self::open(context, before)
     }
 
@@ -70,7 +69,7 @@ impl CudaDevice {
     /// If there is no driver, no device, or the driver is too old.
     pub fn list() -> Result<Vec<DeviceInfo>, CudaError> {
         load_driver(0)?;
-        let devices = result::device::get_count().map_err(|error| driver_failed("cuDeviceGetCount", error))?;
+        let devices = of_call("cuDeviceGetCount", result::device::get_count())?;
         (0..u16::try_from(devices).unwrap_or(0)).map(describe_device).collect()
     }
 
@@ -88,10 +87,9 @@ impl CudaDevice {
     fn open(context: Arc<CudaContext>, before: UsageBeforeOpening) -> Result<Self, CudaError> {
         let memory = {
             let _current = CurrentContext::new(&context)?;
-            driver_memory().map_err(|error| driver_failed("cuMemGetInfo", error))?
+            of_call("cuMemGetInfo", driver_memory())?
         };
-        let name =
-            result::device::get_name(context.cu_device()).map_err(|error| driver_failed("cuDeviceGetName", error))?;
+        let name = of_call("cuDeviceGetName", result::device::get_name(context.cu_device()))?;
         Ok(Self {
             name,
             compute_capability: compute_capability(context.cu_device())?,
@@ -180,8 +178,7 @@ impl Device for CudaDevice {
         let _current = CurrentContext::new(&self.context)?;
         let mut address = 0;
         // SAFETY: The context is current, and the driver writes to a valid variable.
-        let allocated = unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) };
-        allocated.result().map_err(|error| device_error("cuMemAlloc", error))?;
+        of_call("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) }.result())?;
         // Buffers rely on this alignment. The driver promises 256 bytes, but aligns large
         // allocations to more.
         if !address.is_multiple_of(MIN_BLOCK_BYTES) {
@@ -204,7 +201,7 @@ impl Device for CudaDevice {
         // SAFETY: `segments` has only addresses that the driver returned and that have not been
         // freed. The pool guarantees that no block of the segment is live, and the call waits for
         // work that is still queued on the device.
-        unsafe { sys::cuMemFree_v2(address) }.result().map_err(|error| device_error("cuMemFree", error))?;
+        of_call("cuMemFree", unsafe { sys::cuMemFree_v2(address) }.result())?;
         self.segments.remove(&address);
         Ok(())
     }
@@ -237,8 +234,7 @@ impl Device for CudaDevice {
         // SAFETY: `CudaDevice::keep` keeps the streams that are given as objects. The caller of
         // `DevicePool::caching_allocator_alloc` guarantees that a stream given by number exists
         // until the pool is dropped.
-        let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
-        waited.result().map_err(|error| device_error("cuStreamSynchronize", error))?;
+        of_call("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) }.result())?;
         self.pages()?.unmap(address, bytes, page_bytes)?;
         self.mapped_bytes -= bytes;
         Ok(())
@@ -285,11 +281,6 @@ fn stream_error(reason: &str) -> DeviceError {
     DeviceError::Failed(reason.to_owned())
 }
 
-/// Returns the error for a failure of the driver function `call` while a device is opened.
-fn driver_failed(call: &'static str, error: DriverError) -> CudaError {
-    FailedCall { call, error }.into()
-}
-
 /// Loads and initializes the driver, and checks its version. `ordinal` is the requested device's
 /// number, used only in the error for a machine without devices.
 fn load_driver(ordinal: usize) -> Result<(), CudaError> {
@@ -300,33 +291,32 @@ fn load_driver(ordinal: usize) -> Result<(), CudaError> {
     let mut cuda_version = 0;
     // SAFETY: The library is loaded and every version has this function; it writes to a valid
     // variable.
-    let status = unsafe { sys::cuDriverGetVersion(&mut cuda_version) };
-    status.result().map_err(|error| driver_failed("cuDriverGetVersion", error))?;
+    of_call("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut cuda_version) }.result())?;
     // The oldest version that cudarc supports. It has every function that this crate calls.
     if cuda_version < 11040 {
         return Err(CudaError::OldDriver { cuda_version });
     }
     match result::init() {
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Err(CudaError::NoDevice { ordinal, devices: 0 }),
-        initialized => initialized.map_err(|error| driver_failed("cuInit", error)),
+        initialized => Ok(of_call("cuInit", initialized)?),
     }
 }
 
 /// Returns the driver's handle of the device with number `ordinal`, counted from 0.
 fn find_device(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
-    let devices = result::device::get_count().map_err(|error| driver_failed("cuDeviceGetCount", error))?;
+    let devices = of_call("cuDeviceGetCount", result::device::get_count())?;
     let valid = i32::try_from(ordinal).ok().filter(|&ordinal| ordinal < devices);
     let valid = valid.ok_or(CudaError::NoDevice { ordinal, devices: usize::try_from(devices).unwrap_or(0) })?;
-    result::device::get(valid).map_err(|error| driver_failed("cuDeviceGet", error))
+    Ok(of_call("cuDeviceGet", result::device::get(valid))?)
 }
 
 /// Returns the name and the total memory of the device with this number, without opening it.
 fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
     let handle = find_device(usize::from(device))?;
-    let name = result::device::get_name(handle).map_err(|error| driver_failed("cuDeviceGetName", error))?;
+    let name = of_call("cuDeviceGetName", result::device::get_name(handle))?;
     // SAFETY: `find_device` returned the handle from the driver.
     let total = unsafe { result::device::total_mem(handle) };
-    let total_bytes = total.map_err(|error| driver_failed("cuDeviceTotalMem", error))? as u64;
+    let total_bytes = of_call("cuDeviceTotalMem", total)? as u64;
     Ok(DeviceInfo { device, name, total_bytes, history_complete: true, ..DeviceInfo::default() })
 }
 
@@ -336,7 +326,7 @@ fn bus_id(device: sys::CUdevice) -> Result<String, CudaError> {
     // SAFETY: The driver writes at most as many characters as the given length, and rejects a
     // handle that means no device.
     let status = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) };
-    status.result().map_err(|error| driver_failed("cuDeviceGetPCIBusId", error))?;
+    of_call("cuDeviceGetPCIBusId", status.result())?;
     // SAFETY: The text ends with a 0: the driver writes one, and the array was zeroed.
     Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
 }
@@ -347,7 +337,7 @@ fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: The driver writes to two valid variables, and rejects a handle that means no device.
     let status = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
-    status.result().map_err(|error| driver_failed("cuDevicePrimaryCtxGetState", error))?;
+    of_call("cuDevicePrimaryCtxGetState", status.result())?;
     Ok(active != 0)
 }
 
@@ -358,7 +348,7 @@ fn compute_capability(device: sys::CUdevice) -> Result<(i32, i32), CudaError> {
     let attribute = |which| unsafe { result::device::get_attribute(device, which) };
     let version = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
         .and_then(|major| Ok((major, attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)));
-    version.map_err(|error| driver_failed("cuDeviceGetAttribute", error))
+    Ok(of_call("cuDeviceGetAttribute", version)?)
 }
 
 /// Returns the free and total bytes of the current context's device, whatever process holds them.

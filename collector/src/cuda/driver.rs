@@ -5,7 +5,7 @@ use std::ptr;
 
 use cudarc::driver::{CudaContext, sys};
 
-use super::error::FailedCall;
+use super::error::{FailedCall, of_call};
 
 /// Keeps a context current on this thread until dropped, and allows memory allocation while a
 /// stream is being captured into a graph. The drop restores the thread, because the program may use
@@ -25,15 +25,11 @@ impl CurrentContext {
         let ours = context.cu_ctx();
         let mut current: sys::CUcontext = ptr::null_mut();
         // SAFETY: `context` exists, so the driver is initialized; it writes to a valid variable.
-        unsafe { sys::cuCtxGetCurrent(&mut current) }
-            .result()
-            .map_err(|error| FailedCall { call: "cuCtxGetCurrent", error })?;
+        of_call("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut current) }.result())?;
         let previous = (current != ours).then_some(current);
         if previous.is_some() {
             // SAFETY: The borrowed `context` keeps its handle valid.
-            unsafe { sys::cuCtxSetCurrent(ours) }
-                .result()
-                .map_err(|error| FailedCall { call: "cuCtxSetCurrent", error })?;
+            of_call("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(ours) }.result())?;
         }
         let mut current_context = Self {
             previous,

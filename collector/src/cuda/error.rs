@@ -1,7 +1,5 @@
 //! Errors of the CUDA driver.
 
-use std::fmt;
-
 use cudarc::driver::{DriverError, sys};
 use vramscope_pool::DeviceError;
 
@@ -14,15 +12,16 @@ pub enum CudaError {
     NoDriver,
     /// The driver is older than CUDA 11.4.
     #[error(
-        "the NVIDIA driver supports CUDA {}; CUDA 11.4 or newer is required: update the driver",
-        CudaVersion(*cuda_version)
+        "the NVIDIA driver supports CUDA {}.{}; CUDA 11.4 or newer is required: update the driver",
+        cuda_version / 1000,
+        cuda_version % 1000 / 10
     )]
     OldDriver {
         /// Newest CUDA version it supports: 1000 × major + 10 × minor, so 10020 is CUDA 10.2.
         cuda_version: i32,
     },
     /// The driver has no device with this number.
-    #[error("{}", NoDevice { ordinal: *ordinal, devices: *devices })]
+    #[error("{}", no_device(*ordinal, *devices))]
     NoDevice {
         /// The requested device's number.
         ordinal: usize,
@@ -39,28 +38,12 @@ pub enum CudaError {
     },
 }
 
-/// A CUDA version as the driver reports it, 1000 × major + 10 × minor; displayed as `11.4`.
-struct CudaVersion(i32);
-
-impl fmt::Display for CudaVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0 / 1000, self.0 % 1000 / 10)
-    }
-}
-
-/// The text of [`CudaError::NoDevice`], in singular or plural.
-struct NoDevice {
-    ordinal: usize,
-    devices: usize,
-}
-
-impl fmt::Display for NoDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self { devices: 0, .. } => f.write_str("CUDA is not available: the driver finds no device"),
-            Self { ordinal, devices: 1 } => write!(f, "no CUDA device {ordinal}: this machine has 1 device"),
-            Self { ordinal, devices } => write!(f, "no CUDA device {ordinal}: this machine has {devices} devices"),
-        }
+/// Returns the text of [`CudaError::NoDevice`], in singular or plural.
+fn no_device(ordinal: usize, devices: usize) -> String {
+    match devices {
+        0 => "CUDA is not available: the driver finds no device".to_owned(),
+        1 => format!("no CUDA device {ordinal}: this machine has 1 device"),
+        _ => format!("no CUDA device {ordinal}: this machine has {devices} devices"),
     }
 }
 
@@ -78,8 +61,13 @@ fn describe(call: &str, error: DriverError) -> String {
 /// A driver function that failed, and its error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FailedCall {
-    pub(super) call: &'static str,
-    pub(super) error: DriverError,
+    call: &'static str,
+    error: DriverError,
+}
+
+/// Names the driver function `call` in the error of its result.
+pub(super) fn of_call<T>(call: &'static str, result: Result<T, DriverError>) -> Result<T, FailedCall> {
+    result.map_err(|error| FailedCall { call, error })
 }
 
 impl From<FailedCall> for DeviceError {

@@ -6,7 +6,7 @@ use cudarc::driver::{DriverError, sys};
 use vramscope_pool::{DeviceError, StreamEvent};
 use vramscope_trace::StreamId;
 
-use super::error::device_error;
+use super::error::{device_error, of_call};
 
 /// The CUDA events of one context, with which the pool learns that the work queued on a stream has
 /// finished. Every method needs that context to be current.
@@ -55,9 +55,7 @@ impl Events {
         let mut event: sys::CUevent = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: The driver writes to a valid variable; the caller has made the context current.
-        unsafe { sys::cuEventCreate(&mut event, flags) }
-            .result()
-            .map_err(|error| device_error("cuEventCreate", error))?;
+        of_call("cuEventCreate", unsafe { sys::cuEventCreate(&mut event, flags) }.result())?;
         self.slots.push(EventSlot { event, recorded: false });
         Ok(self.slots.len() - 1)
     }
@@ -84,8 +82,7 @@ impl Events {
         let (index, driver_event) = self.find(event)?;
         // SAFETY: `find` returns only events of this object that have not been destroyed; the
         // caller has made the context current.
-        let waited = unsafe { sys::cuEventSynchronize(driver_event) }.result();
-        waited.map_err(|error| device_error("cuEventSynchronize", error))?;
+        of_call("cuEventSynchronize", unsafe { sys::cuEventSynchronize(driver_event) }.result())?;
         self.recycle(index);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::mem;
 use cudarc::driver::{DriverError, sys};
 use vramscope_pool::DeviceError;
 
-use super::error::device_error;
+use super::error::{device_error, of_call};
 
 /// The reserved address ranges and mapped pages of one device. Every method needs the device's
 /// context to be current.
@@ -45,7 +45,7 @@ impl Pages {
         let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
         // SAFETY: The driver reads a description and writes a number, both valid for the call.
         let status = unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &pages.properties(), minimum) };
-        status.result().map_err(|error| device_error("cuMemGetAllocationGranularity", error))?;
+        of_call("cuMemGetAllocationGranularity", status.result())?;
         pages.granularity = granularity as u64;
         Ok(pages)
     }
@@ -57,9 +57,8 @@ impl Pages {
         let mut address = 0;
         // SAFETY: The driver writes to a valid variable and chooses addresses that nothing else
         // uses.
-        let reserved =
-            unsafe { sys::cuMemAddressReserve(&mut address, bytes as usize, self.granularity as usize, 0, 0) };
-        reserved.result().map_err(|error| device_error("cuMemAddressReserve", error))?;
+        let status = unsafe { sys::cuMemAddressReserve(&mut address, bytes as usize, self.granularity as usize, 0, 0) };
+        of_call("cuMemAddressReserve", status.result())?;
         self.ranges.insert(address, bytes);
         Ok(address)
     }
@@ -75,8 +74,7 @@ impl Pages {
         }
         // SAFETY: `ranges` shows that the addresses were reserved as this range, and `mapped` that
         // nothing is mapped there.
-        let freed = unsafe { sys::cuMemAddressFree(address, bytes as usize) };
-        freed.result().map_err(|error| device_error("cuMemAddressFree", error))?;
+        of_call("cuMemAddressFree", unsafe { sys::cuMemAddressFree(address, bytes as usize) }.result())?;
         self.ranges.remove(&address);
         Ok(())
     }
@@ -255,7 +253,6 @@ fn release_all(pages: &[Page]) {
 fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
     let mut value = 0;
     // SAFETY: The driver writes to a valid variable, and rejects a handle that means no device.
-    let status = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
-    status.result().map_err(|error| device_error("cuDeviceGetAttribute", error))?;
+    of_call("cuDeviceGetAttribute", unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) }.result())?;
     Ok(value)
 }
