@@ -51,14 +51,7 @@ impl ServedContent {
     /// Returns content with the page and complete recordings.
     #[must_use]
     pub fn files(files: Vec<ServedRecording>) -> Self {
-        Self {
-            assets: Assets::default(),
-            live: None,
-            files,
-            controls: None,
-            aggregator: None,
-            accepts_push: true,
-            fleet: None,
-        }
+        let (assets, accepts_push) = (Assets::default(), true);
+        Self { assets, live: None, files, controls: None, aggregator: None, accepts_push, fleet: None }
     }
 }

@@ -14,6 +14,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::accept::ConnectionCounts;
 use super::content::ServedContent;
 use super::metric_family::{MetricFamily, MetricSample, MetricValue};
 use super::state::AppState;
@@ -35,7 +36,7 @@ pub(super) async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderM
     };
     let mut families = Families::default();
     Metrics::read(&state.content).add_to(&mut families);
-    ConnectionMetrics::read(&state).add_to(&mut families);
+    families.connections(&state.counts);
     match open_metrics_text(families) {
         Ok(text) => {
             let text = if is_open_metrics { text } else { prometheus_text(&text) };
@@ -140,33 +141,6 @@ impl Metrics {
     }
 }
 
-/// The server's connections since it started.
-#[derive(Clone, Copy, Debug, Default)]
-struct ConnectionMetrics {
-    open: u64,
-    accepted: u64,
-    refused: u64,
-}
-
-impl ConnectionMetrics {
-    fn read(state: &AppState) -> Self {
-        let counts = &state.counts;
-        Self {
-            open: counts.open.load(Ordering::Relaxed) as u64,
-            accepted: counts.accepted.load(Ordering::Relaxed),
-            refused: counts.refused.load(Ordering::Relaxed),
-        }
-    }
-
-    fn add_to(self, families: &mut Families) {
-        let Self { open, accepted, refused } = self;
-        families.gauge("vramscope_connections", "Open connections", "", open);
-        families.counter("vramscope_accepted_connections", "Connections accepted since the server started", accepted);
-        let help = "Connections refused or replaced because the limit was reached";
-        families.counter("vramscope_refused_connections", help, refused);
-    }
-}
-
 /// Resident memory and open files of this process; `None` on systems other than Linux, and if they
 /// cannot be read.
 #[derive(Debug, Default)]
@@ -260,6 +234,15 @@ impl Families {
         self.add_counter((name, help, ""), vec![unlabelled(MetricValue::Integer(value))]);
     }
 
+    /// Adds the numbers of the server's connections since it started.
+    fn connections(&mut self, counts: &ConnectionCounts) {
+        self.gauge("vramscope_connections", "Open connections", "", counts.open.load(Ordering::Relaxed) as u64);
+        let accepted = counts.accepted.load(Ordering::Relaxed);
+        self.counter("vramscope_accepted_connections", "Connections accepted since the server started", accepted);
+        let help = "Connections refused or replaced because the limit was reached";
+        self.counter("vramscope_refused_connections", help, counts.refused.load(Ordering::Relaxed));
+    }
+
     /// Adds the metrics of the live recording and of each of its devices.
     fn live(&mut self, live: &LiveMetrics) {
         let LiveMetrics { figures, viewers, missed_events, held_bytes } = live;
@@ -322,11 +305,10 @@ impl Collector for Families {
 
 /// Writes one sample of a gauge or counter.
 fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: MetricValue) -> fmt::Result {
+    use MetricType::Counter;
     match (kind, value) {
-        (MetricType::Counter, MetricValue::Integer(value)) => {
-            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        }
-        (MetricType::Counter, MetricValue::Float(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        (Counter, MetricValue::Integer(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        (Counter, MetricValue::Float(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
         (_, MetricValue::Integer(value)) => encoder.encode_gauge(&value),
         (_, MetricValue::Float(value)) => encoder.encode_gauge(&value),
     }
@@ -342,7 +324,7 @@ mod tests {
     fn families(metrics: &Metrics) -> Families {
         let mut families = Families::default();
         metrics.add_to(&mut families);
-        ConnectionMetrics::default().add_to(&mut families);
+        families.connections(&ConnectionCounts::default());
         families
     }
 

@@ -24,13 +24,13 @@ mod state;
 mod tls;
 mod urls;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::middleware;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use accept::{Accept, ConnectionCounts};
@@ -41,6 +41,7 @@ pub use content::{ServedContent, ServedRecording};
 pub use fleet_feed::{FleetClient, FleetFeed};
 use guard::{Guard, HostPolicy};
 pub use listen::{DEFAULT_PORT, StartError};
+use live::wait_until_stopping;
 pub use metric_family::{MetricFamily, MetricSample, MetricValue};
 pub use options::{ANY_HOST, ServerLimits, ServerOptions, TlsFiles};
 pub use ranges::{MEDIA_TYPE, RecordingBytes};
@@ -95,13 +96,18 @@ impl Server {
         let access = Arc::new(access.map_err(StartError::Random)?);
         let url = listen::url(address, &options, access.token());
         let guard = Guard { hosts, access: Arc::clone(&access), is_https: tls.is_some() };
-        let (stopping, stopping_receiver) = watch::channel(false);
+        let guard = middleware::from_fn_with_state(Arc::new(guard), guard::check_request);
+        let (stopping, stopped) = watch::channel(false);
+        let (open_sockets, all_sockets_closed) = mpsc::channel(1);
+        let counts = Arc::<ConnectionCounts>::default();
         let limits = options.limits;
-        let task = ServerTask { listener, tls, guard, access, content, limits, stopping: stopping_receiver };
+        let state = AppState::new(content, access, limits, Arc::clone(&counts), stopped.clone(), open_sockets);
+        let router = router::router(Arc::new(state)).layer(guard);
+        let accept = Accept { listener, tls, limits, counts, router, stopping: stopped };
         let (finishing, finished) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("vramscope-server".into()).spawn(move || {
             let _finishing = finishing;
-            runtime.block_on(task.run());
+            runtime.block_on(serve(accept, all_sockets_closed));
             // A command may still run on a blocking thread; it gets as long as a response.
             runtime.shutdown_timeout(SHUTDOWN_TIME);
         });
@@ -140,41 +146,21 @@ impl Drop for Server {
     }
 }
 
-/// What the server's thread owns: the listening socket, the content to serve, the access rules and
-/// the limits.
-struct ServerTask {
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    guard: Guard,
-    access: Arc<Access>,
-    content: ServedContent,
-    limits: ServerLimits,
-    stopping: watch::Receiver<bool>,
-}
-
-impl ServerTask {
-    /// Serves connections until the server is stopped, then gives responses in progress
-    /// [`SHUTDOWN_TIME`].
-    async fn run(self) {
-        let Self { listener, tls, guard, access, content, limits, mut stopping } = self;
-        let (open_sockets, mut all_sockets_closed) = mpsc::channel(1);
-        let counts = Arc::<ConnectionCounts>::default();
-        let state = AppState::new(content, access, limits, Arc::clone(&counts), stopping.clone(), open_sockets);
-        let guard = middleware::from_fn_with_state(Arc::new(guard), guard::check_request);
-        let router = router::router(Arc::new(state)).layer(guard);
-        let accept = Accept { listener, tls, limits, counts, router, stopping: stopping.clone() };
-        let deadline = async {
-            let _ = stopping.wait_for(|&stopping| stopping).await;
-            tokio::time::sleep(SHUTDOWN_TIME).await;
-        };
-        let finished = async {
-            accept.run().await;
-            all_sockets_closed.recv().await;
-        };
-        tokio::select! {
-            () = finished => {}
-            () = deadline => {}
-        }
+/// Serves connections until the server is stopped, then gives responses in progress
+/// [`SHUTDOWN_TIME`]. Nothing is sent to `all_sockets_closed`; it ends with the last WebSocket.
+async fn serve(accept: Accept, mut all_sockets_closed: mpsc::Receiver<Infallible>) {
+    let mut stopping = accept.stopping.clone();
+    let deadline = async {
+        wait_until_stopping(&mut stopping).await;
+        tokio::time::sleep(SHUTDOWN_TIME).await;
+    };
+    let finished = async {
+        accept.run().await;
+        all_sockets_closed.recv().await;
+    };
+    tokio::select! {
+        () = finished => {}
+        () = deadline => {}
     }
 }
 

@@ -39,22 +39,18 @@ pub(super) async fn push(
     State(state): State<Arc<AppState>>,
     Extension(rights): Extension<Rights>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
+) -> Result<Response, WebSocketUpgradeRejection> {
     let Some(aggregator) = state.content.aggregator.clone().filter(|_| state.content.accepts_push) else {
-        return (StatusCode::NOT_FOUND, "this server does not take pushed recordings\n").into_response();
+        return Ok((StatusCode::NOT_FOUND, "this server does not take pushed recordings\n").into_response());
     };
     // The token is not taken from the first message, as at `/ws`: messages here may be large, so
     // unauthorized clients must not get a socket.
     if !rights.can_view || rights.has_wrong_token {
-        return (StatusCode::UNAUTHORIZED, TOKEN_REQUIRED).into_response();
+        return Ok((StatusCode::UNAUTHORIZED, TOKEN_REQUIRED).into_response());
     }
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
-    };
+    let upgrade = upgrade?.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     let permit = state.socket_permit();
-    let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
-    upgrade.on_upgrade(async move |mut socket| {
+    Ok(upgrade.on_upgrade(async move |mut socket| {
         let Some(_permit) = permit else {
             return sockets::close(socket, close_code::AGAIN, TOO_MANY_CLIENTS.into()).await;
         };
@@ -69,7 +65,7 @@ pub(super) async fn push(
             Err(Disconnect::Invalid(reason)) => (close_code::POLICY, reason),
         };
         sockets::close(socket, code, close_reason(&reason)).await;
-    })
+    }))
 }
 
 /// Why a process is disconnected before its recording has ended.

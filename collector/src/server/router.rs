@@ -81,14 +81,11 @@ async fn follow(
     Extension(rights): Extension<Rights>,
     RawQuery(query): RawQuery,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
-    let Some(hub) = state.content.live.clone() else { return not_found() };
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
-    };
+) -> Result<Response, WebSocketUpgradeRejection> {
+    let Some(hub) = state.content.live.clone() else { return Ok(not_found()) };
     let stopping = state.stopping.clone();
-    sockets::open(state, rights, upgrade, async move |socket| live::follow(socket, hub, query, stopping).await)
+    let serve = async move |socket| live::follow(socket, hub, query, stopping).await;
+    Ok(sockets::open(state, rights, upgrade?, serve))
 }
 
 /// Answers `GET /fleet/` with the fleet page, or "not found" without a fleet.
@@ -110,14 +107,11 @@ async fn follow_fleet(
     State(state): SharedState,
     Extension(rights): Extension<Rights>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
-    let Some(feed) = state.content.fleet.clone() else { return not_found() };
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
-    };
+) -> Result<Response, WebSocketUpgradeRejection> {
+    let Some(feed) = state.content.fleet.clone() else { return Ok(not_found()) };
     let stopping = state.stopping.clone();
-    sockets::open(state, rights, upgrade, async move |socket| fleet::follow(socket, feed, rights, stopping).await)
+    let serve = async move |socket| fleet::follow(socket, feed, rights, stopping).await;
+    Ok(sockets::open(state, rights, upgrade?, serve))
 }
 
 /// Answers `GET /trace.vram` with everything recorded so far, or "not found" without a live

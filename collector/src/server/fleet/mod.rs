@@ -1,15 +1,16 @@
 //! `/fleet/ws`: all ranks of a training run, for the page that shows them.
 //!
-//! The server sends one text message, a [`Greeting`], and then binary messages, at most ten a
-//! second. A client that receives slowly skips views, because a message is made when the last one
-//! has been sent. The client sends commands as JSON: `{"open": "IDENTITY"}` and
-//! `{"close": "IDENTITY"}`. Only a command that fails is answered: `{"error": "…"}`.
+//! The server sends one text message, `{"run": "NAME", "allowed": true}` with the name of the run
+//! and whether this client may give commands, and then binary messages, at most ten a second. A
+//! client that receives slowly skips views, because a message is made when the last one has been
+//! sent. The client sends commands as JSON: `{"open": "IDENTITY"}` and `{"close": "IDENTITY"}`.
+//! Only a command that fails is answered: `{"error": "…"}`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket, close_code};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -24,15 +25,6 @@ use super::sockets;
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Commands of a client that are carried out in one second; further ones fail.
 const MAX_COMMANDS: u32 = 20;
-
-/// The first message of a connection.
-#[derive(Debug, Serialize)]
-struct Greeting {
-    /// The name of the run.
-    run: String,
-    /// True if this client may give commands.
-    allowed: bool,
-}
 
 /// A command of a client. Its argument is the identity of a process.
 #[derive(Debug, Deserialize)]
@@ -51,9 +43,8 @@ pub(super) async fn follow(
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut client = feed.client();
-    let greeting = Greeting { run: feed.run(), allowed: rights.can_command };
-    let greeting = serde_json::to_string(&greeting).expect("text always serializes");
-    if socket.send(Message::Text(greeting.into())).await.is_err() {
+    let greeting = json!({ "run": feed.run(), "allowed": rights.can_command });
+    if socket.send(Message::Text(greeting.to_string().into())).await.is_err() {
         return;
     }
     let mut ticks = interval(VIEW_INTERVAL);
