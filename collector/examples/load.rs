@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use vramscope_collector::{Category, HostDevice, HostPool, Keep, Monitor, MonitorBuilder, Overflow, Scope, StreamId};
+use vramscope_collector::{Category, HostDevice, HostPool, Keep, Monitor, MonitorBuilder, Overflow, StreamId};
 use vramscope_trace::ChunkKind;
 
 /// Layers of the model.
@@ -36,26 +36,19 @@ const EVALUATE_EVERY: u64 = 400;
 /// Steps between two marks.
 const MARK_EVERY: u64 = 100;
 
-/// The command line's options.
-struct Options {
-    /// Events per second.
-    rate: u64,
-    monitor: MonitorBuilder<HostDevice>,
-}
-
-fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
+/// Returns the monitor and the events per second that the command line's options say.
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<(MonitorBuilder<HostDevice>, u64), Box<dyn Error>> {
     // The program writes to almost none of this memory, so the operating system provides hardly
     // any of it.
-    let mut monitor = MonitorBuilder::from_env(HostDevice::new(64 << 30))?.program("load").overflow(Overflow::Wait);
-    let mut rate = 100_000;
-    monitor = monitor.listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let monitor = MonitorBuilder::from_env(HostDevice::new(64 << 30))?.program("load").overflow(Overflow::Wait);
+    let (mut monitor, mut rate) = (monitor.listen(SocketAddr::from(([127, 0, 0, 1], 0))), 100_000);
     while let Some(option) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
+        if option == "--rate" {
+            rate = value.parse()?;
+            continue;
+        }
         monitor = match option.as_str() {
-            "--rate" => {
-                rate = value.parse()?;
-                monitor
-            }
             "--listen" => monitor.listen(value.parse::<SocketAddr>()?),
             "--record" => monitor.record(value),
             "--overflow" => monitor.overflow(if value == "drop" { Overflow::Drop } else { Overflow::Wait }),
@@ -63,7 +56,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<d
             _ => return Err(format!("unknown option {option}").into()),
         };
     }
-    Ok(Options { rate, monitor })
+    Ok((monitor, rate))
 }
 
 /// The command `stop` or the end of stdin was read.
@@ -108,10 +101,6 @@ impl Program {
         (bytes * length / 1000).max(1)
     }
 
-    fn scope(&self, name: &str, category: Category) -> Scope {
-        self.pool.scope_with(name, category)
-    }
-
     /// Trains until the program is stopped. The sequences' lengths vary, so that memory fragments.
     fn train(&mut self) -> Result<(), Stopped> {
         let names: Vec<String> = (0..LAYERS).map(|layer| format!("layer{layer}")).collect();
@@ -120,7 +109,7 @@ impl Program {
             let length = 400 + self.random.u64(..1200);
             let saved = self.forward(&names, length)?;
             let gradients = self.backward(&names, length, saved)?;
-            let _optimizer = self.scope("optimizer", Category::Gradient);
+            let _optimizer = self.pool.scope_with("optimizer", Category::Gradient);
             for gradient in gradients {
                 self.free(gradient);
                 self.pace()?;
@@ -147,7 +136,7 @@ impl Program {
     }
 
     fn forward(&mut self, names: &[String], length: u64) -> Result<Vec<[u64; 3]>, Stopped> {
-        let _forward = self.scope("forward", Category::Activation);
+        let _forward = self.pool.scope_with("forward", Category::Activation);
         let mut saved = Vec::new();
         for name in names {
             let _layer = self.pool.scope(name);
@@ -158,7 +147,7 @@ impl Program {
     }
 
     fn backward(&mut self, names: &[String], length: u64, saved: Vec<[u64; 3]>) -> Result<Vec<u64>, Stopped> {
-        let _backward = self.scope("backward", Category::Temporary);
+        let _backward = self.pool.scope_with("backward", Category::Temporary);
         let mut gradients = Vec::new();
         for (name, activations) in names.iter().zip(saved).rev() {
             let _layer = self.pool.scope(name);
@@ -179,14 +168,13 @@ impl Program {
             return Ok(());
         }
         self.until_check = EVENTS_PER_CHECK;
-        let due = Duration::from_nanos(self.events * 1_000_000_000 / self.rate.max(1));
         loop {
             match self.commands.try_recv() {
                 Ok(command) => self.run(&command)?,
                 Err(TryRecvError::Disconnected) => return Err(Stopped),
                 Err(TryRecvError::Empty) => {}
             }
-            let early = due.saturating_sub(self.start.elapsed());
+            let early = self.due().saturating_sub(self.start.elapsed());
             if early.is_zero() {
                 return Ok(());
             }
@@ -215,10 +203,14 @@ impl Program {
         Ok(())
     }
 
+    /// Returns how long after the start the events so far are due.
+    fn due(&self) -> Duration {
+        Duration::from_nanos(self.events * 1_000_000_000 / self.rate.max(1))
+    }
+
     /// Returns by how many milliseconds the program is behind its rate.
     fn behind_ms(&self) -> u64 {
-        let due = Duration::from_nanos(self.events * 1_000_000_000 / self.rate.max(1));
-        self.start.elapsed().saturating_sub(due).as_millis() as u64
+        self.start.elapsed().saturating_sub(self.due()).as_millis() as u64
     }
 
     /// Returns the pool's counters and segments, after every event before has reached the file and
@@ -245,7 +237,7 @@ fn print_reply(reply: &Value) {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let Options { rate, monitor } = options(std::env::args().skip(1))?;
+    let (monitor, rate) = options(std::env::args().skip(1))?;
     let (monitor, pool) = monitor.start()?;
     let (sender, commands) = channel();
     std::thread::spawn(move || {

@@ -110,21 +110,14 @@ impl Observers {
             return;
         }
         let observers = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let _observing = ObservingGuard::begin();
+        OBSERVING.set(true);
+        let _observing = ObservingGuard;
         observers.iter().for_each(|observer| observer(details));
     }
 }
 
-/// Marks this thread as running out-of-memory observers until it is dropped, also by a panic.
+/// Clears [`OBSERVING`] when it is dropped, also by a panic.
 struct ObservingGuard;
-
-impl ObservingGuard {
-    /// Sets [`OBSERVING`]; dropping the result clears it.
-    fn begin() -> Self {
-        OBSERVING.set(true);
-        Self
-    }
-}
 
 impl Drop for ObservingGuard {
     fn drop(&mut self) {

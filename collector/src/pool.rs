@@ -92,14 +92,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
         let mut inner = RecordedPool::new(Pool::new(id, settings, device), log, detail);
         inner.sample();
-        let pool = Self {
-            shared: Arc::new(PoolState {
-                number: unique_number(),
-                default_stream,
-                inner: Mutex::new(inner),
-                observers: Observers::default(),
-            }),
-        };
+        let (number, inner, observers) = (unique_number(), Mutex::new(inner), Observers::default());
+        let pool = Self { shared: Arc::new(PoolState { number, default_stream, inner, observers }) };
         pool.register_catch_up();
         pool
     }

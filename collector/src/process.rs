@@ -83,15 +83,8 @@ impl Process {
             true => ("redacted".to_owned(), redacted_host(&host_name())),
             false => (plain(program), plain(&host_name())),
         };
-        Self {
-            identity,
-            program,
-            pid: std::process::id(),
-            rank: rank.global,
-            local_rank: rank.local,
-            host,
-            epoch_unix_ns: 0,
-        }
+        let (pid, Rank { global: rank, local: local_rank }) = (std::process::id(), rank);
+        Self { identity, program, pid, rank, local_rank, host, epoch_unix_ns: 0 }
     }
 
     /// Parses the description that another process sent. Names become safe to show: one line, no

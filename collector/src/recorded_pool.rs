@@ -31,14 +31,8 @@ pub(crate) struct RecordedPool<D> {
 
 impl<D: MemoryDevice> RecordedPool<D> {
     pub(crate) fn new(pool: Pool<D>, log: EventLog, detail: SiteDetail) -> Self {
-        Self {
-            pool,
-            sites: Sites::new(log.numbers(), detail),
-            log,
-            callbacks: FreeMemoryCallbacks::default(),
-            time: CallClock::default(),
-            sampled_ns: 0,
-        }
+        let (sites, callbacks) = (Sites::new(log.numbers(), detail), FreeMemoryCallbacks::default());
+        Self { pool, sites, log, callbacks, time: CallClock::default(), sampled_ns: 0 }
     }
 
     /// Ends the dropping of events if the recorder has room again: records how many events were
@@ -127,17 +121,8 @@ fn memory_state<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
             let &BlockView { address, size, requested, site, state } = block;
             let pending_free = state == BlockState::PendingFree;
             let (stream, pool, since_event, since_ns) = (segment.stream, segment.pool, 0, 0);
-            memory.insert_block(Block {
-                address,
-                size,
-                requested,
-                stream,
-                pool,
-                site,
-                pending_free,
-                since_event,
-                since_ns,
-            });
+            let block = Block { address, size, requested, stream, pool, site, pending_free, since_event, since_ns };
+            memory.insert_block(block);
         }
     }
     memory

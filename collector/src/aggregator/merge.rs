@@ -148,12 +148,8 @@ impl<O: Output> Merger<O> {
         let index = known.unwrap_or(self.sources.len() - 1);
         let source = &mut self.sources[index];
         (source.connection, source.has_ended) = (Some(self.connections), false);
-        Ok(MergerConnection {
-            identity,
-            connection: self.connections,
-            resume: source.next,
-            is_reconnect: known.is_some(),
-        })
+        let (connection, resume, is_reconnect) = (self.connections, source.next, known.is_some());
+        Ok(MergerConnection { identity, connection, resume, is_reconnect })
     }
 
     /// Makes room for another process: at [`MAX_PROCESSES`], forgets the process that has been

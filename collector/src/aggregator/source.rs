@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use vramscope_trace::{
     Annotation, DecodedItem, Decoder, DeviceId, DeviceInfo, Event, EventKind, MemoryState, RecordingInfo, Relabel,
-    SiteId, StringId,
 };
 
 use super::renumber::{DefinitionTable, SourceNumbers};
@@ -71,7 +70,7 @@ impl MergeEntry {
 }
 
 /// State that the streams of all processes share: definitions, devices, time 0, allocator settings.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MergeContext {
     pub(super) table: DefinitionTable,
     /// The devices of all processes, by their numbers in the merged recording.
@@ -90,15 +89,7 @@ pub(super) struct MergeContext {
 
 impl MergeContext {
     pub(super) fn new(epoch_unix_ns: u64) -> Self {
-        Self {
-            table: DefinitionTable::default(),
-            devices: BTreeMap::new(),
-            info_changed: true,
-            epoch_unix_ns,
-            is_epoch_final: false,
-            started_earlier: false,
-            alloc_conf: None,
-        }
+        Self { info_changed: true, epoch_unix_ns, ..Self::default() }
     }
 
     /// Returns an unused device number: the process's rank if it is free and below
@@ -130,7 +121,7 @@ impl MergeContext {
 
 /// One process's stream: its decoder, its numbers in the merged recording, and its entries that
 /// wait to be merged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ProcessSource {
     pub(super) process: Process,
     /// The prefix of its devices' names: its rank, and which run of that rank it is.
@@ -172,8 +163,8 @@ pub(super) struct ProcessSource {
     pub(super) failure: Option<String>,
     /// The number of missing events.
     pub(super) lost: u64,
-    /// True while every event since the first has arrived.
-    is_complete: bool,
+    /// True if an event since the first has not arrived.
+    has_gap: bool,
 }
 
 impl ProcessSource {
@@ -183,31 +174,7 @@ impl ProcessSource {
             1 => process.short_name(),
             _ => format!("{}, run {run}", process.short_name()),
         };
-        Self {
-            process,
-            title,
-            decoder: Decoder::new(),
-            numbers: SourceNumbers::default(),
-            device_infos: Vec::new(),
-            devices: BTreeMap::new(),
-            held_marks: BTreeMap::new(),
-            shift_ns: None,
-            next: 0,
-            next_event: None,
-            pending: VecDeque::new(),
-            weight: 0,
-            until_ns: 0,
-            joined_unix_ns,
-            last_arrival_ns: 0,
-            has_more: false,
-            has_caught_up: false,
-            connection: None,
-            disconnected_unix_ns: 0,
-            has_ended: false,
-            failure: None,
-            lost: 0,
-            is_complete: true,
-        }
+        Self { process, title, joined_unix_ns, ..Self::default() }
     }
 
     /// Stores the bytes of whole chunks, for [`step`](Self::step) to decode.
@@ -300,7 +267,7 @@ impl ProcessSource {
             DeviceId(number) => format!("device {number}"),
         };
         let (name, process) = (format!("{} · {name}", self.title), self.process.to_string());
-        let history_complete = info.history_complete && self.is_complete;
+        let history_complete = info.history_complete && !self.has_gap;
         DeviceInfo { device: merged.0, name, rank: self.process.rank, process, history_complete, ..info }
     }
 
@@ -340,7 +307,7 @@ impl ProcessSource {
     /// missing before it.
     fn take_state(&mut self, state: Box<MemoryState>, now_ns: u64, context: &mut MergeContext) -> Result<(), String> {
         let lost = self.next_event.map_or(0, |next| state.event().saturating_sub(next));
-        self.is_complete &= state.event() == 0 || (self.next_event.is_some() && lost == 0);
+        self.has_gap |= state.event() != 0 && (self.next_event.is_none() || lost > 0);
         self.next_event = Some(state.event());
         self.lost = self.lost.saturating_add(lost);
         for (local, device) in state.devices() {
@@ -362,7 +329,13 @@ impl ProcessSource {
         if let EventKind::Gap { lost } = event.kind {
             self.lost = self.lost.saturating_add(lost);
         }
-        let kind = with_remapped_ids(event.kind, |site| self.numbers.site(site), |name| self.numbers.string(name));
+        let mut kind = event.kind;
+        if let Some(site) = kind.site_mut() {
+            *site = self.numbers.site(*site);
+        }
+        if let EventKind::Mark { name, .. } = &mut kind {
+            *name = self.numbers.string(*name);
+        }
         let time_ns = self.merged_ns(event.time_ns, now_ns);
         // After a pause, every device has a gap.
         let is_held = matches!(kind, EventKind::Mark { .. } | EventKind::Gap { .. });
@@ -420,20 +393,4 @@ impl ProcessSource {
     pub(super) fn is_awaited(&self) -> bool {
         self.connection.is_some() && !self.has_ended && self.pending.is_empty()
     }
-}
-
-/// Returns the event with its site and string numbers replaced by the merged recording's, which
-/// `merged_site` and `merged_string` return for the process's own.
-fn with_remapped_ids(
-    mut kind: EventKind,
-    merged_site: impl Fn(SiteId) -> SiteId,
-    merged_string: impl Fn(StringId) -> StringId,
-) -> EventKind {
-    if let Some(site) = kind.site_mut() {
-        *site = merged_site(*site);
-    }
-    if let EventKind::Mark { name, .. } = &mut kind {
-        *name = merged_string(*name);
-    }
-    kind
 }

@@ -154,12 +154,7 @@ impl RecordingFile {
     pub fn stream(name: impl Into<String>, out: impl Write + Send + 'static) -> Result<Self, FileError> {
         let name = name.into();
         let writer = Writer::new(OutputStream(Box::new(out)), Keep::default());
-        Self::start(name.clone(), writer).map_err(|error| FileError { name, error })
-    }
-
-    /// Starts the thread that writes with `writer`, with the default queue and patience.
-    fn start<S: Storage + 'static>(name: String, writer: Writer<S>) -> io::Result<Self> {
-        Self::start_with(name, writer, QUEUE_BYTES, PATIENCE)
+        Self::start_with(name.clone(), writer, QUEUE_BYTES, PATIENCE).map_err(|error| FileError { name, error })
     }
 
     /// Starts the thread that writes with `writer`. The queue holds `queue_bytes`; a file to which

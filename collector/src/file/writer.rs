@@ -167,21 +167,15 @@ impl<S: Storage> Writer<S> {
     /// afterwards.
     pub(super) fn copy(&mut self) -> io::Result<()> {
         let Some(copying) = &mut self.copying else { return Ok(()) };
-        let result = copy_slice(&mut self.storage, &mut self.slice, copying, self.layout.len(), &self.syncs);
-        match result {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                self.storage.sync_folder();
-                self.layout = self.layout.after(copying.cut);
-                debug_assert_eq!(self.layout.len(), copying.copied);
-                self.copying = None;
-                Ok(())
-            }
-            Err(error) => {
-                self.give_up();
-                Err(error)
-            }
+        let is_complete = copy_slice(&mut self.storage, &mut self.slice, copying, self.layout.len(), &self.syncs);
+        let (cut, copied) = (copying.cut, copying.copied);
+        if is_complete.inspect_err(|_| self.give_up())? {
+            self.storage.sync_folder();
+            self.layout = self.layout.after(cut);
+            debug_assert_eq!(self.layout.len(), copied);
+            self.copying = None;
         }
+        Ok(())
     }
 
     /// Deletes an unfinished copy, at the end of the recording, and starts another one for the
@@ -198,13 +192,10 @@ impl<S: Storage> Writer<S> {
     /// readers do not need an index. Nothing may be written afterwards.
     pub(super) fn append_index(&mut self) {
         let begin = self.layout.len();
-        if let Some(index) = self.index() {
-            match put(&mut self.storage, FileRole::Current, &index) {
-                Ok(()) => self.index_len = index.len() as u64,
-                Err(_) => {
-                    let _ = self.storage.cut(FileRole::Current, begin);
-                }
-            }
+        let Some(index) = self.index() else { return };
+        match put(&mut self.storage, FileRole::Current, &index) {
+            Ok(()) => self.index_len = index.len() as u64,
+            Err(_) => drop(self.storage.cut(FileRole::Current, begin)),
         }
     }
 

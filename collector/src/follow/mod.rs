@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,7 +75,8 @@ pub enum FollowEvent {
 /// access, serves no live recording or closed the connection.
 ///
 /// Two errors are equal if their messages are. Clones share the error.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(transparent)]
 pub struct FollowError(Arc<SocketError>);
 
 /// The cause of a [`FollowError`]: connection refused, unknown certificate issuer, or any other. A
@@ -106,18 +106,6 @@ impl FollowError {
             Some(io::ErrorKind::ConnectionRefused) => FollowErrorKind::ConnectionRefused,
             _ => FollowErrorKind::Other,
         }
-    }
-}
-
-impl fmt::Display for FollowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for FollowError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use event_listener::{Event, Listener};
+use event_listener::{Event, EventListener, Listener};
 
 /// The number of chunks that a hub has published, and whether more may follow. Wakes viewers that
 /// wait for more.
@@ -40,19 +40,25 @@ impl ChunkCount {
         if self.chunks.load(Ordering::Acquire) > seen { Some(true) } else { is_finished.then_some(false) }
     }
 
+    /// Returns what [`has_more`](Self::has_more) does, or while more may still come a listener for
+    /// the next change.
+    fn has_more_or_listen(&self, seen: u64) -> Result<bool, EventListener> {
+        if let Some(has_more) = self.has_more(seen) {
+            return Ok(has_more);
+        }
+        let changed = self.changed.listen();
+        // A change before `listen` causes no wake-up, so check again.
+        self.has_more(seen).ok_or(changed)
+    }
+
     /// Waits until more than `seen` chunks are published (returns true) or the recording finishes
     /// with at most `seen` (returns false).
     pub(super) async fn wait(&self, seen: u64) -> bool {
         loop {
-            if let Some(has_more) = self.has_more(seen) {
-                return has_more;
+            match self.has_more_or_listen(seen) {
+                Ok(has_more) => return has_more,
+                Err(changed) => changed.await,
             }
-            let changed = self.changed.listen();
-            // A change before `listen` causes no wake-up, so check again.
-            if let Some(has_more) = self.has_more(seen) {
-                return has_more;
-            }
-            changed.await;
         }
     }
 
@@ -61,14 +67,10 @@ impl ChunkCount {
     pub(super) fn wait_timeout(&self, seen: u64, timeout: Duration) -> Option<bool> {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(has_more) = self.has_more(seen) {
-                return Some(has_more);
+            match self.has_more_or_listen(seen) {
+                Ok(has_more) => return Some(has_more),
+                Err(changed) => changed.wait_deadline(deadline)?,
             }
-            let changed = self.changed.listen();
-            if let Some(has_more) = self.has_more(seen) {
-                return Some(has_more);
-            }
-            changed.wait_deadline(deadline)?;
         }
     }
 }

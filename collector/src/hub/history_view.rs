@@ -26,20 +26,6 @@ pub(crate) struct HistoryView {
 }
 
 impl HistoryView {
-    pub(super) fn new(hub: &Hub, version: Option<(u64, u64)>) -> Option<Self> {
-        let history = hub.0.lock();
-        let first = history.first();
-        let (requested_first, end) = version.unwrap_or((first, history.end));
-        if requested_first != first || !(first..=history.end).contains(&end) {
-            return None;
-        }
-        let (permanent, permanent_bytes) = history.permanent_size();
-        let (begin, until) = (history.bytes_before(first), history.bytes_before(end));
-        drop(history);
-        let len = permanent_bytes + until - begin;
-        Some(Self { hub: hub.clone(), permanent, permanent_bytes, begin, len, first, end })
-    }
-
     /// Returns the view's size in bytes, including chunks that the hub has dropped since.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -68,6 +54,16 @@ impl Hub {
     /// Returns the history as bytes: at this moment if `version` is `None`, otherwise as of an
     /// earlier [version](HistoryView::version). `None` if part of that version has been dropped.
     pub(crate) fn history_view(&self, version: Option<(u64, u64)>) -> Option<HistoryView> {
-        HistoryView::new(self, version)
+        let history = self.0.lock();
+        let first = history.first();
+        let (requested_first, end) = version.unwrap_or((first, history.end));
+        if requested_first != first || !(first..=history.end).contains(&end) {
+            return None;
+        }
+        let (permanent, permanent_bytes) = history.permanent_size();
+        let (begin, until) = (history.bytes_before(first), history.bytes_before(end));
+        drop(history);
+        let len = permanent_bytes + until - begin;
+        Some(HistoryView { hub: self.clone(), permanent, permanent_bytes, begin, len, first, end })
     }
 }

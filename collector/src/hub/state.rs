@@ -103,19 +103,16 @@ impl Hub {
     /// Creates a hub for a new recording.
     #[must_use]
     pub fn new(limits: HubLimits) -> Self {
-        let (history, published, figures) = (Mutex::default(), ChunkCount::default(), Mutex::default());
-        let (identity, missed, viewers) = (RecordingIdentity::random(), AtomicU64::new(0), AtomicUsize::new(0));
-        let (figures_watches, is_redacted) = (AtomicUsize::new(0), AtomicBool::new(false));
         Self(Arc::new(HubState {
-            identity,
+            identity: RecordingIdentity::random(),
             limits,
-            history,
-            published,
-            figures,
-            figures_watches,
-            missed,
-            viewers,
-            is_redacted,
+            history: Mutex::default(),
+            published: ChunkCount::default(),
+            figures: Mutex::default(),
+            figures_watches: AtomicUsize::new(0),
+            missed: AtomicU64::new(0),
+            viewers: AtomicUsize::new(0),
+            is_redacted: AtomicBool::new(false),
         }))
     }
 

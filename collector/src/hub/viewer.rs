@@ -54,44 +54,6 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    pub(super) fn new(hub: &Hub, begin: ViewFrom) -> Self {
-        let file_reader = if begin == ViewFrom::Oldest { FileReader::from(hub, 0) } else { None };
-        Self {
-            hub: hub.clone(),
-            _registration: Registration::new(hub),
-            begin,
-            is_resumed: false,
-            has_begun: false,
-            before_skip: 0,
-            defined: 0,
-            next: 0,
-            end_event: None,
-            missed: 0,
-            least_lag: u64::MAX,
-            file_reader,
-            failure: None,
-        }
-    }
-
-    /// Creates a viewer that continues at position `at`, or begins at `otherwise` if `at` belongs
-    /// to another recording or cannot be found.
-    pub(super) fn resume(hub: &Hub, at: StreamPosition, otherwise: ViewFrom) -> Self {
-        let mut viewer = Self::new(hub, otherwise);
-        if at.recording == hub.identity()
-            && let Some(file_reader) = position::to_file_offset(at.next).and_then(|at| FileReader::from(hub, at))
-        {
-            return Self { is_resumed: true, file_reader: Some(file_reader), ..viewer };
-        }
-        let history = hub.0.lock();
-        if at.recording == hub.identity() && (1..=history.end).contains(&at.next) {
-            (viewer.before_skip, viewer.defined, viewer.next) = (at.next, at.next, at.next);
-            (viewer.is_resumed, viewer.has_begun, viewer.file_reader) = (true, true, None);
-            viewer.end_event = history.event_after(at.next);
-        }
-        drop(history);
-        viewer
-    }
-
     /// Returns true if the viewer continues at the position passed to [`Hub::resume`], even if it
     /// must skip dropped events. False if it comes from [`Hub::viewer`], or if the position belongs
     /// to another recording or cannot be found: the viewer then starts anew.
@@ -280,7 +242,23 @@ impl Hub {
     /// Creates a viewer that begins at `begin`. It receives the header and all definitions first.
     #[must_use]
     pub fn viewer(&self, begin: ViewFrom) -> Viewer {
-        Viewer::new(self, begin)
+        self.0.viewers.fetch_add(1, Ordering::Relaxed);
+        let file_reader = if begin == ViewFrom::Oldest { FileReader::from(self, 0) } else { None };
+        Viewer {
+            hub: self.clone(),
+            _registration: Registration(self.clone()),
+            begin,
+            is_resumed: false,
+            has_begun: false,
+            before_skip: 0,
+            defined: 0,
+            next: 0,
+            end_event: None,
+            missed: 0,
+            least_lag: u64::MAX,
+            file_reader,
+            failure: None,
+        }
     }
 
     /// Creates a viewer that continues after `position`.
@@ -290,20 +268,28 @@ impl Hub {
     /// it missed.
     #[must_use]
     pub fn resume(&self, position: StreamPosition, otherwise: ViewFrom) -> Viewer {
-        Viewer::resume(self, position, otherwise)
+        let mut viewer = self.viewer(otherwise);
+        let StreamPosition { recording, next } = position;
+        if recording != self.identity() {
+            return viewer;
+        }
+        if let Some(file_reader) = position::to_file_offset(next).and_then(|at| FileReader::from(self, at)) {
+            return Viewer { is_resumed: true, file_reader: Some(file_reader), ..viewer };
+        }
+        let history = self.0.lock();
+        if (1..=history.end).contains(&next) {
+            (viewer.before_skip, viewer.defined, viewer.next) = (next, next, next);
+            (viewer.is_resumed, viewer.has_begun, viewer.file_reader) = (true, true, None);
+            viewer.end_event = history.event_after(next);
+        }
+        drop(history);
+        viewer
     }
 }
 
 /// Keeps a viewer counted in [`Hub::viewers`] until dropped.
 #[derive(Debug)]
 struct Registration(Hub);
-
-impl Registration {
-    fn new(hub: &Hub) -> Self {
-        hub.0.viewers.fetch_add(1, Ordering::Relaxed);
-        Self(hub.clone())
-    }
-}
 
 impl Drop for Registration {
     fn drop(&mut self) {

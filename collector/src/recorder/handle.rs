@@ -326,15 +326,8 @@ impl RecorderHandle {
 
 impl Clone for RecorderHandle {
     fn clone(&self) -> Self {
-        let (shared, recorder) = (Arc::clone(&self.shared), self.recorder.clone());
-        Self {
-            ring: HandleRing::Unused,
-            provides_state: false,
-            is_paused: false,
-            clock: self.clock.clone(),
-            shared,
-            recorder,
-        }
+        let (clock, shared, recorder) = (self.clock.clone(), Arc::clone(&self.shared), self.recorder.clone());
+        Self { ring: HandleRing::Unused, provides_state: false, is_paused: false, clock, shared, recorder }
     }
 }
 

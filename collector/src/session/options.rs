@@ -92,19 +92,12 @@ impl RecordingOptions {
 
 /// An environment variable with an invalid value: the variable, why the value is invalid, and what
 /// happens without it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{variable}: {reason}; {consequence}")]
 pub struct OptionError {
     variable: &'static str,
     reason: String,
     consequence: &'static str,
-}
-
-impl std::error::Error for OptionError {}
-
-impl fmt::Display for OptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.variable, self.reason, self.consequence)
-    }
 }
 
 /// Reads the recording options from environment variables; `variable` returns the value of one. An
@@ -116,7 +109,7 @@ pub fn read_recording_options(variable: impl Fn(&str) -> Option<OsString>) -> (R
     let mut errors = Vec::new();
     let no_page = "the page is not served";
     let listen = parse_value(LISTEN, value(LISTEN), parse_address, no_page, &mut errors);
-    let token = parse_value(TOKEN, value(TOKEN), from_text(parse_token), no_page, &mut errors);
+    let token = parse_value(TOKEN, value(TOKEN), from_text(|text| Token::new(text)), no_page, &mut errors);
     let files = [value(TLS_CERT), value(TLS_KEY)];
     let wants_tls = files.iter().any(Option::is_some);
     let tls = parse_value(TLS_CERT, wants_tls.then_some(files), parse_tls, no_page, &mut errors);
@@ -129,7 +122,7 @@ pub fn read_recording_options(variable: impl Fn(&str) -> Option<OsString>) -> (R
     let default = "using the default: wait if there is a file, else drop events";
     let overflow = parse_value(OVERFLOW, value(OVERFLOW), from_text(parse_overflow), default, &mut errors);
     let no_push = "nothing is pushed";
-    let push = parse_value(PUSH_VARIABLE, value(PUSH_VARIABLE), from_text(parse_push), no_push, &mut errors);
+    let push = parse_value(PUSH_VARIABLE, value(PUSH_VARIABLE), from_text(PushAddress::parse), no_push, &mut errors);
     let keep = Keep { bytes, time };
     let redact = is_redaction_set(variable(REDACT_VARIABLE).as_deref());
     let parent_rank = Rank::default();
@@ -157,17 +150,6 @@ fn from_text<T, E: fmt::Display>(
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> impl FnOnce(OsString) -> Result<T, String> {
     |value| parse(&value.to_string_lossy()).map_err(|error| error.to_string())
-}
-
-/// Parses an access token; an invalid one fails with the reason in words.
-fn parse_token(text: &str) -> Result<Token, String> {
-    Token::new(text).map_err(|error| error.to_string())
-}
-
-/// Parses the URL of the server to push the recording to, such as `ws://host:7791/?token=secret`;
-/// an invalid one fails with the reason in words.
-fn parse_push(url: &str) -> Result<PushAddress, String> {
-    PushAddress::parse(url).map_err(|error| error.to_string())
 }
 
 /// Returns the paths of the page's certificate and its key, `files` in this order; fails unless
