@@ -128,13 +128,9 @@ impl Layout {
         let last = self.cells.len().checked_sub(1)?;
         let Some((from, cell)) = from.and_then(|from| Some((from, self.cells.get(from)?))) else { return Some(0) };
         let vertical = |is_beyond: fn(f32, f32) -> bool| {
-            let distance = |other: &CellPosition| ((other.y - cell.y).abs(), (other.x - cell.x).abs());
             let beyond = self.cells.iter().enumerate().filter(|(_, other)| is_beyond(other.y, cell.y));
             // A row further away is chosen only if the nearest one ends before this column.
-            let cost = |other: &CellPosition| {
-                let (down, across) = distance(other);
-                down + 4.0 * across
-            };
+            let cost = |other: &CellPosition| (other.y - cell.y).abs() + 4.0 * (other.x - cell.x).abs();
             beyond.min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b))).map_or(from, |(index, _)| index)
         };
         Some(match direction {

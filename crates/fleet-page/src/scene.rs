@@ -85,14 +85,9 @@ impl Scene {
                 None => Fill::Unknown,
                 Some(value) => Fill::Level((scale.position(value) * (LEVELS - 1) as f64).round() as u8),
             };
-            Cell {
-                x: cell.x,
-                y: cell.y,
-                fill,
-                rank: row.rank,
-                is_marked: row.outlier.is_some(),
-                has_events: row.events != EventsState::Closed,
-            }
+            let (x, y, rank) = (cell.x, cell.y, row.rank);
+            let (is_marked, has_events) = (row.outlier.is_some(), row.events != EventsState::Closed);
+            Cell { x, y, fill, rank, is_marked, has_events }
         });
         let titles = layout.titles.iter().map(|title| {
             let group = &groups[title.group];
@@ -108,9 +103,8 @@ impl Scene {
             label_size: label_size(layout.cell_size(), largest),
             cells: cells.collect(),
             titles: titles.collect(),
-            selected: None,
-            hovered: None,
             height: layout.height,
+            ..Self::default()
         }
     }
 }
