@@ -22,7 +22,7 @@ use vramscope_trace::{Category, NullSink};
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Steps before times are measured.
+/// Number of training steps before the first one whose time is measured.
 const WARM_UP: usize = 5;
 
 struct Arguments {
@@ -36,7 +36,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Reads `--name value` pairs.
+    /// Reads the command line's `--name value` pairs.
     fn parse() -> Result<Self> {
         let mut given: HashMap<String, String> = HashMap::new();
         let mut words = std::env::args().skip(1);
@@ -93,7 +93,7 @@ fn on_cuda(_: &Arguments) -> Result {
 
 type Recorded<D> = (Option<Monitor>, vramscope_collector::DevicePool<D>);
 
-/// Creates the pool, recorded and served if that is asked for.
+/// Creates the pool of `device`. With `--record`, a monitor records it and serves its page.
 fn pool<D: MemoryDevice>(device: D, arguments: &Arguments) -> Result<Recorded<D>> {
     let Some(path) = &arguments.record else {
         return Ok((None, vramscope_collector::DevicePool::new(device, Settings::default(), NullSink, || 0)));
@@ -104,9 +104,9 @@ fn pool<D: MemoryDevice>(device: D, arguments: &Arguments) -> Result<Recorded<D>
     Ok((Some(monitor), pool))
 }
 
-/// Draws the tokens of all steps. Nine in ten follow from the token before them, so that a model
-/// learns steadily: a loss that falls suddenly, at a step that depends on rounding, could not be
-/// compared.
+/// Draws the random tokens of all training steps. Nine in ten tokens are determined by the token
+/// before them, so that the loss falls steadily. A sudden fall would come at a step that depends on
+/// rounding, and the losses could not be compared with PyTorch's.
 fn tokens(arguments: &Arguments) -> Vec<u32> {
     let vocabulary = arguments.config.vocabulary as u32;
     let mut rng = Rng::with_seed(7);
@@ -187,7 +187,7 @@ fn train(arguments: &Arguments, device: &Device, monitor: Option<Monitor>) -> Re
     Ok(())
 }
 
-/// Writes the initial weights and the tokens for the program in PyTorch.
+/// Writes the initial weights and the tokens to `folder`, for `examples/pytorch/compare_gpt.py`.
 fn write_inputs(folder: &std::path::Path, model: &Gpt, tokens: &[u32]) -> Result {
     std::fs::create_dir_all(folder)?;
     let parameters = model.parameters();

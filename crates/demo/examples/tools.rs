@@ -17,7 +17,7 @@ use vramscope_demo::training::{StepOptions, Trainer};
 use vramscope_demo::{Device, Tensor};
 use vramscope_trace::NullSink;
 
-/// Sequences of a batch, and tokens of a sequence.
+/// Number of sequences in a batch, and number of tokens in a sequence.
 const BATCH: [usize; 2] = [4, 64];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -21,7 +21,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the name, which scopes and spans of a recording have.
+    /// Returns the name, which scopes and spans in a recording use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Phase {
     }
 }
 
-/// Called before and after each phase of a training step, and each layer in it.
+/// A callback before and after each phase of a training step, and each layer in a phase.
 pub trait Callback {
     /// A phase begins. `step` is the step's number, from 1.
     fn before(&self, phase: Phase, step: u64, device: &Device);
@@ -44,8 +44,7 @@ pub trait Callback {
     /// A layer begins in the phase that has begun last. `layer` is the path of its modules, such as
     /// `gpt/block3/attention`; layers nest.
     ///
-    /// In a backward pass and in the optimizer, what runs for one layer without interruption is one
-    /// call.
+    /// In a backward pass and in the optimizer, consecutive operations of one layer cause one call.
     fn before_layer(&self, layer: &str, step: u64, device: &Device) {
         let _ = (layer, step, device);
     }
@@ -55,8 +54,8 @@ pub trait Callback {
         let _ = (layer, step, device);
     }
 
-    /// A step has ended, and all of its phases. `losses` are those of the parts of the batch;
-    /// reading them waits for a GPU.
+    /// A step has ended. `losses` has the loss of each part of the batch; reading a loss waits for
+    /// the GPU.
     fn after_step(&self, losses: &[Tensor], step: u64, device: &Device) {
         let _ = (losses, step, device);
     }
@@ -67,12 +66,13 @@ thread_local! {
     static THREAD_CALLBACKS: RefCell<Vec<Rc<dyn Callback>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A callback of all training steps of this thread, of every trainer, until this is dropped.
+/// A guard that keeps a callback registered for the training steps of all trainers on this thread.
+/// Dropping it removes the callback.
 #[must_use = "the callback is removed when this is dropped"]
 pub struct ThreadCallback(Rc<dyn Callback>);
 
 impl ThreadCallback {
-    /// Adds `callback` to the steps that begin from now on.
+    /// Registers `callback` for the steps that begin from now on.
     pub fn add(callback: Rc<dyn Callback>) -> Self {
         THREAD_CALLBACKS.with_borrow_mut(|all| all.push(callback.clone()));
         Self(callback)
@@ -91,15 +91,15 @@ impl Drop for ThreadCallback {
     }
 }
 
-/// The callbacks of a trainer, those of its thread, and the layers that are open.
+/// The callbacks of a trainer and of its thread, and the open layers of the current step.
 pub(crate) struct Callbacks {
     device: Device,
     list: RefCell<Vec<Rc<dyn Callback>>>,
     step: Cell<u64>,
     /// The paths of the open layers, the innermost last.
     layers: RefCell<Vec<String>>,
-    /// True in a backward pass and in the optimizer, which open the layers of each operation and
-    /// parameter.
+    /// True in a backward pass and in the optimizer, which open and close the layers for every
+    /// single operation or parameter.
     opens_each: Cell<bool>,
 }
 
@@ -141,7 +141,7 @@ impl Callbacks {
         self.call(|callback| callback.after(phase, self.step.get(), &self.device));
     }
 
-    /// Passes on the losses of the step that has ended.
+    /// Calls the callbacks at the end of a step, with the losses of the batch's parts.
     pub(crate) fn after_step(&self, losses: &[Tensor]) {
         self.call(|callback| callback.after_step(losses, self.step.get(), &self.device));
     }
@@ -152,8 +152,8 @@ impl Callbacks {
         callbacks.iter().for_each(|callback| f(&**callback));
     }
 
-    /// Ends the open layers that are not part of `path`, and begins those of `path` that are not
-    /// open.
+    /// Ends the open layers that are not part of `path`, and begins the layers of `path` that are
+    /// not open.
     fn open_layers(&self, path: &str) {
         loop {
             let ended = self.layers.borrow_mut().pop_if(|layer| !is_part(layer, path));
@@ -178,8 +178,8 @@ fn is_part(layer: &str, path: &str) -> bool {
 
 impl OperationObserver for Callbacks {
     fn module_changed(&self, path: &str) {
-        // Where each operation opens and closes its layers, a layer stays open until an operation
-        // of another one runs.
+        // Where every operation opens and closes its layers, a layer stays open until an operation
+        // of another layer runs.
         if !(path.is_empty() && self.opens_each.get()) {
             self.open_layers(path);
         }

@@ -34,8 +34,8 @@ pub(crate) struct Batch {
 }
 
 impl Dataset {
-    /// Generates a data set of `len` images of random digits, allocated in the scope `name`. Once
-    /// `stop` is true, generates no more shards, so that the data set has fewer images.
+    /// Generates a data set of `len` images of random digits, allocated in the scope `name`. If
+    /// `stop` becomes true, generates no more shards, so that the data set has fewer images.
     pub(crate) fn generate(device: &Device, name: &str, len: usize, rng: &mut Rng, stop: &AtomicBool) -> Result<Self> {
         let _scope = Scope::open_with(name, Category::Input);
         let mut shards = Vec::new();

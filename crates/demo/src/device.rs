@@ -12,10 +12,11 @@ use crate::backend::{Backend, Kernels};
 use crate::error::Result;
 use crate::memory::{Memory, SpanGuard};
 
-/// A processor or GPU with the allocator of its tensors.
+/// A CPU or GPU with the allocator of its tensors.
 ///
-/// Clones refer to one device. It is used by the thread that created it. Work runs in order on the
-/// current stream; the host runs it at once, and its streams are only numbers for the allocator.
+/// Clones refer to one device. A device is used by the thread that created it. Work runs in order
+/// on the current stream. The host runs work synchronously, and its streams only exist for the
+/// allocator.
 #[derive(Clone)]
 pub struct Device(Rc<DeviceState>);
 
@@ -23,12 +24,12 @@ struct DeviceState {
     // Dropped before the memory: it waits for the work that uses the memory.
     backend: Box<dyn Backend>,
     memory: Box<dyn Memory>,
-    /// Index and number of the stream that work and requests go to.
+    /// The stream of new work and requests: its index, and its identifier in the allocator.
     stream: Cell<(usize, StreamId)>,
 }
 
 impl Device {
-    /// Creates a device that computes on the host's processor, with tensors in `pool`.
+    /// Creates a device that computes on the CPU, with tensors in `pool`.
     ///
     /// # Errors
     /// Returns no error today; creating a GPU's device does.
@@ -69,7 +70,7 @@ impl Device {
         &*self.0.memory
     }
 
-    /// Returns what computes on the device.
+    /// Returns the backend, which computes on the device.
     pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.0.backend
     }
@@ -79,18 +80,18 @@ impl Device {
         self.0.backend.kernels()
     }
 
-    /// Returns the allocator's number of the current stream.
+    /// Returns the current stream's identifier in the allocator.
     pub(crate) fn stream(&self) -> StreamId {
         self.0.stream.get().1
     }
 
-    /// Returns the allocator's number of stream `index`.
+    /// Returns the identifier of stream `index` in the allocator.
     pub(crate) fn stream_number(&self, index: usize) -> Result<StreamId> {
         Ok(self.0.backend.stream_id(index)?)
     }
 
-    /// Runs `work` with stream `index` as the current stream, as `torch.cuda.stream`. Stream 0 is
-    /// the default stream; others are created at their first use.
+    /// Runs `work` with stream `index` as the current stream, like `torch.cuda.stream`. Stream 0 is
+    /// the default stream; other streams are created at their first use.
     ///
     /// # Errors
     /// If the stream cannot be used, and the errors of `work`.
@@ -120,8 +121,9 @@ impl Device {
         Ok(self.0.backend.synchronize()?)
     }
 
-    /// Allows matrix products of `f32` in TF32, as `torch.backends.cuda.matmul.allow_tf32`: faster,
-    /// with 10 bits of fraction. Forbidden at first. Without effect on the host.
+    /// Allows or forbids TF32 in matrix products of `f32`, like
+    /// `torch.backends.cuda.matmul.allow_tf32`. TF32 is faster and has 10 bits of fraction. It is
+    /// forbidden at first, and has no effect on the host.
     ///
     /// # Errors
     /// If cuBLAS fails.
@@ -135,7 +137,7 @@ impl Device {
         self.0.memory.stats()
     }
 
-    /// Records the beginning of a named interval, whose end is recorded when the result is dropped.
+    /// Begins a span: a named interval in the recording. Dropping the guard ends the span.
     #[must_use]
     pub fn span(&self, name: &str) -> Box<dyn SpanGuard> {
         self.0.memory.span(name)

@@ -8,7 +8,7 @@ use crate::backend::BackendError;
 /// An error of a tensor operation.
 #[derive(Debug, Error)]
 pub enum TensorError {
-    /// The memory for a result could not be allocated. The operation has changed nothing.
+    /// The memory for a result could not be allocated. The operation has changed no tensor.
     #[error(transparent)]
     Memory(#[from] AllocateError),
     /// A kernel, a copy or a library failed.
@@ -40,19 +40,19 @@ pub enum TensorError {
         /// The operation whose backward pass needs the tensor.
         operation: &'static str,
     },
-    /// An in-place operation on a tensor that requires a gradient and has no history.
+    /// An in-place operation on a leaf: a tensor that requires a gradient and was not computed.
     #[error("{operation}: a parameter cannot be changed in place while gradients are recorded: use no_grad")]
     InPlaceOnLeaf {
         /// The in-place operation.
         operation: &'static str,
     },
-    /// An earlier backward pass has used the graph and freed what it had saved.
+    /// An earlier backward pass has freed the saved tensors of the graph.
     #[error("{operation}: an earlier backward pass has freed the graph: compute the loss again")]
     GraphFreed {
-        /// The operation whose saved tensors are gone.
+        /// The operation whose saved tensors were freed.
         operation: &'static str,
     },
-    /// A backward pass of a tensor without history.
+    /// A backward pass of a tensor without a gradient graph.
     #[error("backward: the tensor depends on no tensor that requires a gradient: see Tensor::with_grad")]
     NoGraph,
 }

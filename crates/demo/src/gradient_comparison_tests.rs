@@ -7,10 +7,11 @@ use crate::gradient_tests::{host, random, values};
 use crate::models::{Gpt, GptConfig, Perceptron, Recompute, ResNet};
 use crate::{DType, Device, Result, Tensor};
 
-/// The gradients of a model's parameters.
+/// The gradients of a model's parameters, one vector for each parameter.
 type Gradients = Vec<Vec<f32>>;
 
-/// Computes the gradients of each model's parameters, with the forward pass in `precision`.
+/// Computes the gradients of each model's parameters, with the forward pass in `precision`. Returns
+/// the models' names with the gradients.
 fn gradients(device: &Device, precision: DType) -> Vec<(&'static str, Gradients)> {
     let read = |parameters: Vec<Tensor>, loss: &dyn Fn() -> Result<Tensor>| -> Gradients {
         {
@@ -48,15 +49,16 @@ fn gradients(device: &Device, precision: DType) -> Vec<(&'static str, Gradients)
     found
 }
 
-/// Returns the distance of all gradients of a model, relative to their length.
+/// Returns the Euclidean distance between a model's gradients, divided by the norm of `expected`.
 fn distance(found: &Gradients, expected: &Gradients) -> f32 {
     let length = |values: &mut dyn Iterator<Item = f32>| values.map(|x| x * x).sum::<f32>().sqrt();
     let pairs = found.iter().flatten().zip(expected.iter().flatten());
     length(&mut pairs.map(|(one, other)| one - other)) / length(&mut expected.iter().flatten().copied())
 }
 
-/// Checks that the distance is at most `bound`, for the ResNet `resnet_bound`: rounding switches
-/// some of its ReLUs, so that its distance falls with the square root of the rounding error only.
+/// Checks that each model's distance is at most `bound`; the ResNet's at most `resnet_bound`.
+/// Rounding switches some ReLUs of the ResNet, so that its distance falls only with the square root
+/// of the rounding error.
 fn check(
     found: &[(&'static str, Gradients)],
     expected: &[(&'static str, Gradients)],

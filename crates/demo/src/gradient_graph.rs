@@ -1,4 +1,4 @@
-//! The graph of operations behind a tensor.
+//! Gradient graphs: the operations that computed a tensor, with their backward passes.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -8,27 +8,28 @@ use crate::error::{Result, TensorError};
 use crate::gradient_mode::is_grad_enabled;
 use crate::operation::{Module, line};
 
-/// What a graph computes with: tensors.
+/// A value that a gradient graph computes with. The only implementation is `Tensor`.
 pub(crate) trait Value: Clone + 'static {
     /// Returns true if gradients flow to or through the value.
     fn requires_grad(&self) -> bool;
 
-    /// Returns where the value's gradient goes; `None` if it needs none.
+    /// Returns the receiver of the value's gradient; `None` if the value needs no gradient.
     fn edge(&self) -> Option<Edge<Self>>;
 }
 
-/// The gradients of an operation's arguments, in their order; `None` where none is needed.
+/// The gradients of an operation's arguments, in their order. `None` for an argument that needs no
+/// gradient.
 type Gradients<V> = Vec<Option<V>>;
 
-/// The backward pass of one operation: gets the gradient of the result, returns those of the
-/// arguments. Owns the saved tensors, so that they are freed when it has run.
+/// The backward pass of one operation: a function from the gradient of the result to the gradients
+/// of the arguments. It owns the saved tensors, so that they are freed when it has run.
 type Backward<V> = Box<dyn FnOnce(V) -> Result<Gradients<V>>>;
 
-/// Where the gradient of an argument goes.
+/// The receiver of an argument's gradient.
 pub(crate) enum Edge<V> {
-    /// To the operation that computed the argument.
+    /// The operation that computed the argument.
     Node(Rc<Node<V>>),
-    /// To the gradient of the argument, a leaf.
+    /// The argument itself, a leaf, which accumulates its gradient.
     Leaf(V),
 }
 
@@ -46,7 +47,7 @@ thread_local! {
     static NEXT_SEQUENCE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// An operation that can be differentiated.
+/// A node of a gradient graph: a recorded operation that can be differentiated.
 pub(crate) struct Node<V> {
     /// Nodes are numbered in the order of their forward calls, so that arguments have smaller
     /// numbers than results.
@@ -56,16 +57,16 @@ pub(crate) struct Node<V> {
     location: &'static Location<'static>,
     /// Path of the modules that were open in the forward call.
     module: Rc<str>,
-    /// Where the gradients of the arguments go, in the order of [`Gradients`].
+    /// The receivers of the arguments' gradients, in the order of [`Gradients`].
     edges: RefCell<Vec<Option<Edge<V>>>>,
-    /// `None` after it has run.
+    /// The backward pass; `None` after it has run.
     backward: RefCell<Option<Backward<V>>>,
 }
 
 impl<V: Value> Node<V> {
-    /// Creates the node of `operation` on `arguments`, if gradients are recorded and an argument
-    /// requires one. `save` is called then, to save the tensors that its result, the backward pass,
-    /// needs.
+    /// Creates the node of `operation` if gradients are recorded and one of `arguments` requires a
+    /// gradient; otherwise returns `None`. To create a node, calls `save`, which saves the tensors
+    /// that the backward pass needs and returns the backward pass.
     pub(crate) fn record<B>(operation: &'static str, arguments: &[&V], save: impl FnOnce() -> B) -> Option<Rc<Self>>
     where
         B: FnOnce(V) -> Result<Gradients<V>> + 'static,
@@ -101,15 +102,16 @@ impl<V: Value> Node<V> {
         &self.module
     }
 
-    /// Returns where the gradients of the arguments go.
+    /// Returns the receivers of the arguments' gradients.
     pub(crate) fn edges(&self) -> Vec<Option<Edge<V>>> {
         self.edges.borrow().clone()
     }
 
-    /// Runs the backward pass of this operation and frees what it has saved.
+    /// Runs the backward pass of this operation and frees its saved tensors.
     ///
     /// # Errors
-    /// If it has run before, a saved tensor was changed in place, or memory or kernels fail.
+    /// If the backward pass has run before, a saved tensor was changed in place, or memory or
+    /// kernels fail.
     pub(crate) fn run(&self, grad: V) -> Result<Gradients<V>> {
         let backward = self.backward.take().ok_or(TensorError::GraphFreed { operation: self.operation })?;
         backward(grad)
@@ -117,7 +119,7 @@ impl<V: Value> Node<V> {
 }
 
 impl<V> Drop for Node<V> {
-    /// Drops the graph behind this node in a loop: the recursion of nested drops would overflow the
+    /// Drops the nodes that only this node refers to, in a loop. Recursive drops would overflow the
     /// stack in a long graph.
     fn drop(&mut self) {
         let mut edges = self.edges.take();

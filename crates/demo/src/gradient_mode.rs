@@ -1,4 +1,4 @@
-//! Whether operations record what a backward pass needs.
+//! The gradient mode of a thread: whether its operations record gradient graphs.
 
 use std::cell::Cell;
 
@@ -6,25 +6,28 @@ thread_local! {
     static ENABLED: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Returns true if this thread's operations record graphs.
+/// Returns true if this thread's operations record gradient graphs.
 #[must_use]
 pub fn is_grad_enabled() -> bool {
     ENABLED.get()
 }
 
-/// A change of this thread's recording of graphs. Dropping it restores what was before.
+/// A guard of a change of this thread's gradient mode. Dropping it restores the mode before the
+/// change.
 #[must_use = "the change ends when this is dropped"]
 #[derive(Debug)]
 pub struct GradMode {
     outer: bool,
 }
 
-/// Stops recording graphs on this thread until the result is dropped, as `torch.no_grad`.
+/// Stops recording gradient graphs on this thread until the returned guard is dropped, like
+/// `torch.no_grad`.
 pub fn no_grad() -> GradMode {
     GradMode { outer: ENABLED.replace(false) }
 }
 
-/// Records graphs on this thread until the result is dropped, as `torch.enable_grad`.
+/// Records gradient graphs on this thread until the returned guard is dropped, like
+/// `torch.enable_grad`.
 pub fn enable_grad() -> GradMode {
     GradMode { outer: ENABLED.replace(true) }
 }

@@ -1,4 +1,4 @@
-//! Gradients of every operation and model against finite differences.
+//! Tests of the gradients of every operation and model against finite differences.
 //!
 //! Each case computes `loss = mean(f(inputs) * weights)` with fixed random weights. Its gradients
 //! are compared with the central difference `(loss(x + h) - loss(x - h)) / 2h` in random
@@ -24,8 +24,7 @@ pub(crate) fn random(device: &Device, shape: &[usize], rng: &mut Rng) -> Tensor 
     Tensor::from_f32(device, shape, &values).expect("the pool is large enough")
 }
 
-/// Returns the mean of the result times fixed random weights, so that all numbers count
-/// differently.
+/// Returns the mean of `y` times fixed random weights, so that each element has another gradient.
 fn weighted_mean(y: &Tensor) -> Result<Tensor> {
     let weights = random(y.device(), y.shape(), &mut Rng::with_seed(99));
     y.multiply(&weights)?.mean()
@@ -38,9 +37,9 @@ fn move_to(tensor: &Tensor, values: &[f32], direction: &[f32], step: f32) {
     tensor.device().backend().upload(&moved, tensor.raw()).expect("the sizes are equal");
 }
 
-/// Compares the gradients of `inputs` with finite differences of the loss. `step` is the distance
-/// of the points of a difference: large enough that rounding does not matter, and small enough that
-/// few ReLUs switch in between.
+/// Compares the gradients of `inputs` with finite differences of the loss. `step` is the distance h
+/// of the difference: large enough that rounding does not matter, and small enough that few ReLUs
+/// switch between the two points.
 fn check_gradients(name: &str, inputs: &[Tensor], step: f32, loss: impl Fn() -> Result<Tensor>) {
     inputs.iter().for_each(|input| input.set_grad(None));
     loss().and_then(|loss| loss.backward()).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -72,7 +71,7 @@ fn check_gradients(name: &str, inputs: &[Tensor], step: f32, loss: impl Fn() -> 
     }
 }
 
-/// An operation on tensors that require gradients, and their shapes.
+/// A test case: an operation, and the shapes of its arguments, which require gradients.
 struct Case {
     name: &'static str,
     shapes: &'static [&'static [usize]],
@@ -178,7 +177,7 @@ fn gradients_of_models_match_finite_differences() {
         let config = GptConfig { vocabulary: 11, layers: 2, width: 8, heads: 2, length: 6 };
         let model = Gpt::new(&device, config, 1).expect("the pool is large enough");
         let parameters = values(model.parameters());
-        // Larger than the initial weights, whose effects vanish among rounding errors.
+        // The initial weights are so small that their effects vanish among rounding errors.
         for parameter in &parameters {
             let larger: Vec<f32> = parameter.to_f32().expect("readable").iter().map(|x| x * 10.0).collect();
             move_to(parameter, &larger, &vec![0.0; larger.len()], 0.0);

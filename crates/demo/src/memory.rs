@@ -1,4 +1,4 @@
-//! Where tensors get their memory: an interface, and the vramscope pool behind it.
+//! The allocator interface of tensors, and its implementation by the vramscope pool.
 
 use std::panic::Location;
 
@@ -8,7 +8,7 @@ use vramscope_trace::{FreeSpace, Metrics};
 use crate::error::Result;
 use crate::ops::arguments;
 
-/// A named interval of the recording. Dropping it records the end.
+/// A guard of a span (a named interval of the recording). Dropping it records the end.
 pub trait SpanGuard {}
 
 impl<D: MemoryDevice> SpanGuard for Span<D> {}
@@ -22,7 +22,7 @@ impl SpanGuard for () {}
 /// stays allocated until [`free`](Self::free).
 pub unsafe trait Memory {
     /// Allocates `bytes` (not 0) for work on `stream` and returns the address. `location` is the
-    /// source line that the request is for.
+    /// source line to record with the request.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -74,8 +74,8 @@ pub unsafe trait Memory {
     /// `torch.cuda.reset_peak_memory_stats`.
     fn reset_peaks(&self);
 
-    /// Serves later requests on `stream` from the private pool `mempool`, whose number of users
-    /// grows by 1, as while a CUDA graph is captured.
+    /// Serves later requests on `stream` from the private pool `mempool`, as during the capture of
+    /// a CUDA graph. Adds a user to the private pool.
     ///
     /// # Errors
     /// If this allocator has no private pools, or requests are already redirected to this one.
@@ -84,7 +84,8 @@ pub unsafe trait Memory {
         Err(arguments("begin_private_pool", "this allocator has no private pools: use the pool"))
     }
 
-    /// Ends what [`begin_private_pool`](Self::begin_private_pool) began. The pool keeps its user.
+    /// Serves later requests from the default pool again, after
+    /// [`begin_private_pool`](Self::begin_private_pool). The private pool keeps its user.
     ///
     /// # Errors
     /// If no requests are redirected to this private pool.
@@ -93,7 +94,7 @@ pub unsafe trait Memory {
         Ok(())
     }
 
-    /// Removes a user of a private pool, whose memory can be released when it has none.
+    /// Removes a user of a private pool. Without users, its memory can be released.
     ///
     /// # Errors
     /// If the private pool does not exist or has no users.
@@ -102,10 +103,10 @@ pub unsafe trait Memory {
         Ok(())
     }
 
-    /// Records a named moment.
+    /// Records a mark: a named moment.
     fn mark(&self, name: &str);
 
-    /// Records the beginning of a named interval, whose end is recorded when the result is dropped.
+    /// Begins a span: a named interval in the recording. Dropping the guard ends the span.
     fn span(&self, name: &str) -> Box<dyn SpanGuard>;
 }
 
@@ -122,7 +123,7 @@ unsafe impl<D: MemoryDevice> Memory for DevicePool<D> {
         Ok(address.expect("the pool returns an address for a request of more than 0 bytes"))
     }
 
-    // SAFETY: The caller's guarantees are those of the pool's function.
+    // SAFETY: The caller guarantees what the pool's function requires.
     unsafe fn free(&self, address: u64, location: &'static Location<'static>) {
         // SAFETY: The caller gives the guarantees. An error is a failed device; the block leaks.
         let _ = unsafe { self.caching_allocator_delete_at(address, location) };

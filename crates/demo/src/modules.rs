@@ -1,4 +1,4 @@
-//! Layers of models: parameters, and the operation that uses them.
+//! Layers of models. A layer has parameters, and an operation that uses them.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ pub struct Parameter {
     pub value: Tensor,
 }
 
-/// Creates the parameters of a model, with random numbers from one seed.
+/// A creator of the parameters of a model, with random numbers from one seed.
 pub(crate) struct Initializer<'a> {
     device: &'a Device,
     rng: Rng,
@@ -51,13 +51,14 @@ impl<'a> Initializer<'a> {
     }
 }
 
-/// Adds `prefix` and a dot before the names of parameters.
+/// Puts `prefix` and a dot before the names of parameters.
 pub(crate) fn prefixed(prefix: &str, parameters: Vec<Parameter>) -> Vec<Parameter> {
     let named = parameters.into_iter();
     named.map(|parameter| Parameter { name: format!("{prefix}.{}", parameter.name), ..parameter }).collect()
 }
 
-/// Returns the parameters of the layer with the path `module` by name, without those that it lacks.
+/// Returns the parameters of the layer at the path `module`. A parameter whose tensor is `None` is
+/// left out.
 fn named<const N: usize>(module: &Rc<str>, parameters: [(&str, Option<&Tensor>); N]) -> Vec<Parameter> {
     let present = parameters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.clone())));
     present.map(|(name, value)| Parameter { name, module: Rc::clone(module), value }).collect()
@@ -117,7 +118,7 @@ impl Linear {
         Ok(())
     }
 
-    /// Returns the bytes of weight and bias.
+    /// Returns the size of weight and bias as stored, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let weight = match &self.weight {
             Weight::Float(weight) => weight.bytes(),
@@ -126,7 +127,7 @@ impl Linear {
         weight + self.bias.as_ref().map_or(0, Tensor::bytes)
     }
 
-    /// Returns the parameters that can be trained: a quantized weight cannot.
+    /// Returns the trainable parameters: all except a quantized weight.
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let weight = match &self.weight {
             Weight::Float(weight) => Some(weight),
@@ -204,8 +205,8 @@ pub(crate) struct NormedConvolution {
 }
 
 impl NormedConvolution {
-    /// Creates a convolution of square kernels of `kernel` pixels, padded so that stride 1 keeps
-    /// the size of images.
+    /// Creates a convolution with `kernel` x `kernel` kernels, padded so that stride 1 keeps the
+    /// size of images.
     #[track_caller]
     pub(crate) fn new(
         initializer: &mut Initializer<'_>,

@@ -1,8 +1,8 @@
-//! The operation that runs: which name and source line its memory requests have.
+//! The open operations of a thread, which give memory requests their names and source lines.
 //!
-//! Every operation opens an [`Operation`]. Requests in it, and in the operations that it calls,
-//! have the line that called the outermost one; a recording's stacks have one frame for each open
-//! operation. A backward pass opens the operation with the line of its forward call.
+//! Every operation opens an [`Operation`]. The source line of a request is the line that called the
+//! outermost open operation; a recording's stacks have one frame for each open operation. A
+//! backward pass opens its operation with the source line of the forward call.
 //!
 //! An [`OperationObserver`] receives operations, modules and changes of memory as they happen.
 
@@ -14,19 +14,18 @@ use vramscope_collector::Scope;
 
 use crate::device::Device;
 
-/// Memory that was allocated for a tensor, or freed.
+/// An allocation or a free of a tensor's memory.
 pub(crate) struct MemoryChange<'a> {
     /// The device.
     pub(crate) device: &'a Device,
     pub(crate) kind: MemoryChangeKind,
     /// The address.
     pub(crate) address: u64,
-    /// The bytes, as requested.
+    /// The requested bytes, before rounding.
     pub(crate) requested: u64,
-    /// The allocated bytes of the device before the change, from the allocator's counter. They
-    /// include rounding.
+    /// The device's allocated bytes before the change (the allocator's counter, after rounding).
     pub(crate) allocated_before: u64,
-    /// The allocated bytes of the device after the change.
+    /// The device's allocated bytes after the change.
     pub(crate) allocated_after: u64,
     /// The source line of the request.
     pub(crate) location: &'static Location<'static>,
@@ -39,15 +38,16 @@ pub(crate) enum MemoryChangeKind {
     Free,
 }
 
-/// Receives the operations and modules of a thread, and the memory that tensors allocate and free.
+/// An observer of a thread's operations and modules, and of the memory that tensors allocate and
+/// free.
 pub(crate) trait OperationObserver {
-    /// An operation of the source line `location` begins, inside those that have not ended.
+    /// An operation begins, nested in the open operations. `location` is its source line.
     fn begin(&self, _name: &str, _location: &'static Location<'static>) {}
 
     /// The operation that began last ends.
     fn end(&self) {}
 
-    /// The open modules have changed to those of this path, such as `gpt/block3`; empty outside.
+    /// The path of the open modules has changed, for example to `gpt/block3`; empty outside.
     fn module_changed(&self, _path: &str) {}
 
     /// A tensor's memory was allocated or freed.
@@ -58,7 +58,7 @@ pub(crate) trait OperationObserver {
 type Observers = Rc<[Rc<dyn OperationObserver>]>;
 
 thread_local! {
-    /// The source line of the open operation.
+    /// The source line of the outermost open operation; `None` outside of operations.
     static LINE: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     /// The observers of this thread; `None` if there are none.
     static OBSERVERS: RefCell<Option<Observers>> = const { RefCell::new(None) };
@@ -66,7 +66,7 @@ thread_local! {
     static MODULE: RefCell<Rc<str>> = RefCell::new(Rc::from(""));
 }
 
-/// An operation that is open on this thread, until this is dropped.
+/// A guard of an operation that is open on this thread. Dropping it closes the operation.
 #[must_use = "an operation ends when this is dropped"]
 pub(crate) struct Operation {
     _scope: Scope,
@@ -74,8 +74,8 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Opens the operation `name`. Its source line is that of the open operation, or else the
-    /// caller's.
+    /// Opens the operation `name`. Its source line is the line of the open operation; outside of
+    /// operations, the caller's.
     #[track_caller]
     pub(crate) fn enter(name: &str) -> Self {
         Self::enter_at(name, line())
@@ -94,7 +94,8 @@ impl Drop for Operation {
     }
 }
 
-/// A change of the source line of this thread's requests, until this is dropped.
+/// A guard of a change of the source line for this thread's requests. Dropping it restores the line
+/// before the change.
 #[must_use = "the line is restored when this is dropped"]
 pub(crate) struct Line {
     outer: Option<&'static Location<'static>>,
@@ -105,7 +106,7 @@ impl Line {
         Self { outer: LINE.replace(line) }
     }
 
-    /// Makes operations use the lines that call them, even inside an open operation.
+    /// Makes operations use the source lines of their callers, even inside an open operation.
     pub(crate) fn of_callers() -> Self {
         Self::set(None)
     }
@@ -117,7 +118,7 @@ impl Drop for Line {
     }
 }
 
-/// Returns the source line that requests are for: that of the open operation, or the caller's.
+/// Returns the source line of memory requests: the open operation's, or else the caller's.
 #[track_caller]
 pub(crate) fn line() -> &'static Location<'static> {
     // In a closure, the caller would be this function.
@@ -127,12 +128,12 @@ pub(crate) fn line() -> &'static Location<'static> {
     }
 }
 
-/// An observer that is informed until this is dropped.
+/// A guard that keeps an observer registered on this thread. Dropping it removes the observer.
 #[must_use = "the observation ends when this is dropped"]
 pub(crate) struct Observation(Rc<dyn OperationObserver>);
 
 impl Observation {
-    /// Informs `observer` of what this thread does from now on.
+    /// Registers `observer` for this thread's operations from now on.
     pub(crate) fn start(observer: Rc<dyn OperationObserver>) -> Self {
         let present = observers();
         let all = present.iter().flat_map(|present| present.iter()).chain([&observer]).cloned().collect();
@@ -165,8 +166,8 @@ fn observe(f: impl FnMut(&Rc<dyn OperationObserver>)) {
     }
 }
 
-/// Changes the memory of a tensor by `change`, which returns the address, and informs the observers
-/// of a change of `requested` bytes for the source line `location`.
+/// Calls `change`, which allocates or frees memory of a tensor and returns the address, then
+/// informs the observers. `requested` bytes and the source line `location` describe the change.
 #[inline]
 pub(crate) fn change_memory<E>(
     device: &Device,
@@ -184,8 +185,8 @@ pub(crate) fn change_memory<E>(
     Ok(address)
 }
 
-/// A module (a named part of a model) that is open on this thread, until this is dropped. Its name
-/// is part of the scope path of requests.
+/// A guard of a module (a named part of a model) that is open on this thread. Dropping it closes
+/// the module. The names of open modules are part of the scope path of requests.
 #[must_use = "a module ends when this is dropped"]
 pub struct Module {
     _scope: Option<Scope>,

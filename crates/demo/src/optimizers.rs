@@ -12,12 +12,12 @@ use crate::modules::Parameter;
 use crate::operation::{Module, Operation};
 use crate::tensor::Tensor;
 
-/// Which optimizer, with its constants.
+/// An optimizer's method, with its constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Method {
     /// Stochastic gradient descent.
     Sgd {
-        /// Factor of the last update that is added to the next; 0 for none, and no state.
+        /// Factor of the last update in the next one. With 0 there is no momentum and no state.
         momentum: f32,
     },
     /// Adam or AdamW.
@@ -31,11 +31,11 @@ pub struct Adam {
     pub beta1: f32,
     /// Decay of the mean of squared gradients.
     pub beta2: f32,
-    /// Added to the divisor.
+    /// The value added to the divisor.
     pub epsilon: f32,
     /// Decoupled weight decay (AdamW); 0 for Adam.
     pub weight_decay: f32,
-    /// Keeps both means in 8 bits, with one scale for 256 numbers.
+    /// True to keep both means in 8 bits, with one scale for every 256 elements.
     pub is_8bit: bool,
 }
 
@@ -58,7 +58,7 @@ enum ParameterState {
 }
 
 impl ParameterState {
-    /// Allocates the state of `parameter`, all zeros.
+    /// Allocates the state of `parameter`, all zeros; `None` if the method has no state.
     fn new(method: Method, parameter: &Tensor) -> Result<Option<Self>> {
         let _category = Scope::of(Category::OptimizerState);
         let device = parameter.device();
@@ -88,7 +88,7 @@ impl ParameterState {
         }
     }
 
-    /// Returns the bytes of the state.
+    /// Returns the size of the state in bytes.
     fn bytes(&self) -> usize {
         self.tensors().iter().map(Tensor::bytes).sum()
     }
@@ -100,7 +100,8 @@ pub struct Optimizer {
     /// Learning rate.
     rate: f32,
     steps: i32,
-    /// In the order of the parameters; `None` until a parameter's first step, and without state.
+    /// The state of each parameter, in the order of the parameters. `None` before a parameter's
+    /// first step, and if the method has no state.
     states: Vec<Option<ParameterState>>,
 }
 
@@ -111,7 +112,7 @@ impl Optimizer {
         Self { method, rate, steps: 0, states: Vec::new() }
     }
 
-    /// Returns the bytes of all states.
+    /// Returns the size of all states in bytes.
     #[must_use]
     pub fn state_bytes(&self) -> usize {
         self.states.iter().flatten().map(ParameterState::bytes).sum()
@@ -123,7 +124,7 @@ impl Optimizer {
         self.states.iter().flatten().flat_map(ParameterState::tensors).collect()
     }
 
-    /// Updates all `parameters` that have a gradient. They must be equal in all steps.
+    /// Updates all `parameters` that have a gradient. Every step must pass the same parameters.
     ///
     /// # Errors
     /// If memory or kernels fail.
@@ -145,7 +146,7 @@ impl Optimizer {
     }
 }
 
-/// Updates one parameter.
+/// Updates one parameter. `rate` is the learning rate; `steps` counts this step.
 fn update(
     method: Method,
     rate: f32,
@@ -167,7 +168,7 @@ fn update(
             kernels.sgd(parameter, gradient, buffer, &step)?;
         }
         Method::Adam(Adam { beta1, beta2, epsilon, weight_decay, is_8bit: _ }) => {
-            // In f64, as in PyTorch: 1 - beta2^t loses half of the digits of an f32 in early steps.
+            // In f64, as in PyTorch: an f32 1 - beta2^t loses half its digits in early steps.
             let correction = |beta: f32| 1.0 - f64::from(beta).powi(steps);
             let step = AdamStep {
                 rate: (f64::from(rate) / correction(beta1)) as f32,
@@ -197,15 +198,15 @@ fn update(
     Ok(())
 }
 
-/// What happens to gradients before a backward pass.
+/// How gradients are cleared before a training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClearGradients {
-    /// They are freed, as `zero_grad(set_to_none=True)`.
+    /// They are freed, like `zero_grad(set_to_none=True)`.
     #[default]
     ToNone,
-    /// They are set to zero and stay allocated, as `zero_grad(set_to_none=False)`.
+    /// They are set to zero and stay allocated, like `zero_grad(set_to_none=False)`.
     ToZero,
-    /// Nothing: gradients of several backward passes add up.
+    /// They are not cleared: gradients of several backward passes add up.
     Never,
 }
 
@@ -229,11 +230,11 @@ pub fn clear_gradients(parameters: &[Parameter], clear: ClearGradients) -> Resul
     Ok(())
 }
 
-/// Scales the loss of a training in `f16`, whose small gradients would otherwise become 0, as
-/// `torch.amp.GradScaler`.
+/// A loss scaler for training in `f16`, like `torch.amp.GradScaler`. Without scaling, small
+/// gradients would become 0.
 ///
-/// The scale is halved after a step whose gradients overflow, which is skipped, and doubled after
-/// 2,000 steps without.
+/// A step whose gradients overflow is skipped and halves the scale. The scale is doubled after
+/// 2,000 steps without an overflow.
 pub struct LossScaler {
     scale: f32,
     steps_since_overflow: u32,
@@ -241,7 +242,7 @@ pub struct LossScaler {
 }
 
 impl LossScaler {
-    /// Steps without overflow after which the scale is doubled.
+    /// Number of steps without overflow after which the scale is doubled.
     const GROWTH_INTERVAL: u32 = 2000;
 
     /// Creates a scaler with the scale 65,536.
@@ -254,7 +255,7 @@ impl LossScaler {
         Ok(Self { scale: 65536.0, steps_since_overflow: 0, found_infinite })
     }
 
-    /// Returns the loss times the scale, to be differentiated.
+    /// Returns the loss times the scale, for the backward pass.
     ///
     /// # Errors
     /// If memory or kernels fail.
@@ -263,8 +264,8 @@ impl LossScaler {
         loss.scale(self.scale)
     }
 
-    /// Divides the gradients by the scale, and runs the step of `optimizer` unless one of them is
-    /// infinite or NaN. Returns true if the step was run. Adapts the scale.
+    /// Divides the gradients by the scale, and runs the step of `optimizer` unless a gradient is
+    /// infinite or NaN. Adapts the scale. Returns true if the step was run.
     ///
     /// # Errors
     /// If memory or kernels fail.

@@ -1,4 +1,4 @@
-//! A synthetic text that a small GPT learns quickly: a Markov chain, from a seed.
+//! A synthetic text that a small GPT learns quickly: a Markov chain generated from a seed.
 
 use fastrand::Rng;
 use vramscope_collector::{Category, Scope};
@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Tokens that can follow each token.
+/// Number of tokens that can follow each token.
 const SUCCESSORS: usize = 4;
 
 /// A generator of a text in which each token has four possible successors, of which the first is
@@ -41,13 +41,14 @@ impl Text {
         Self { successors, seed }
     }
 
-    /// Returns `sequences` sequences of `length` tokens: always equal for equal arguments.
+    /// Returns `sequences` sequences of `length` tokens, one after the other. Equal arguments give
+    /// equal tokens.
     #[must_use]
     pub fn sequences(&self, sequences: usize, length: usize, step: u64) -> Vec<u32> {
         let mut tokens = Vec::with_capacity(sequences * length);
         for sequence in 0..sequences {
-            // Each sequence has a generator of its own, so that parts of a batch are those of the
-            // whole batch.
+            // Each sequence has its own generator, so that a sequence does not depend on how many
+            // sequences the batch has.
             let mut rng = Rng::with_seed(self.seed ^ (step << 20) ^ sequence as u64);
             let mut token = rng.usize(..self.successors.len());
             for _ in 0..length {

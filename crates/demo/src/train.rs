@@ -29,19 +29,19 @@ const PREFETCHED_BATCHES: usize = 8;
 /// The options of a training run: its data, model and speed, and when it ends.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Steps to train; `None` to train until stopped.
+    /// Number of steps to train; `None` to train until stopped.
     pub steps: Option<u64>,
     /// Shortest duration of a step, so that a viewer can follow.
     pub min_step_time: Duration,
-    /// Images to train on.
+    /// Number of images to train on.
     pub training_digits: usize,
-    /// Images to measure the accuracy on.
+    /// Number of held-out images to measure the accuracy on.
     pub held_out_digits: usize,
-    /// Smallest and largest number of images in a batch; each batch draws its size.
+    /// Smallest and largest number of images in a batch. Each batch has a random size.
     pub batch: (usize, usize),
     /// Widths of the hidden layers.
     pub hidden: Vec<usize>,
-    /// Steps between two measurements of the accuracy.
+    /// Number of steps between two measurements of the accuracy.
     pub evaluate_every: u64,
 }
 
@@ -149,7 +149,7 @@ struct Training {
     best: Option<Best>,
 }
 
-/// A copy of the parameters that had the best accuracy so far, and that accuracy.
+/// A copy of the parameters with the best accuracy so far, and this accuracy.
 struct Best {
     accuracy: f32,
     _parameters: Vec<Tensor>,
@@ -194,8 +194,8 @@ impl Training {
         losses[0].item()
     }
 
-    /// Returns the share of held-out images that are classified correctly, from 0 to 1, and keeps a
-    /// copy of the parameters if no share before was as large.
+    /// Returns the share of held-out images that are classified correctly, from 0 to 1. Keeps a
+    /// copy of the parameters if this share is larger than all before.
     fn evaluate(&mut self) -> Result<f32> {
         /// Number of held-out images that are classified at once; the last batch may have fewer.
         const BATCH: usize = 1024;

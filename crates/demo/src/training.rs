@@ -1,7 +1,7 @@
 //! One training step: forward, backward, optimizer, with callbacks around each.
 //!
-//! [`Trainer`] has what most programs share. What a step computes is a closure that returns the
-//! loss of one part of the batch.
+//! [`Trainer`] runs the parts of a step that most programs share. A closure computes the forward
+//! pass and returns the loss of one part of the batch.
 
 use std::rc::Rc;
 
@@ -20,14 +20,15 @@ use crate::ops::arguments;
 use crate::optimizers::{ClearGradients, LossScaler, Optimizer, clear_gradients};
 use crate::tensor::Tensor;
 
-/// How a training step computes.
+/// The options of a training step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOptions {
-    /// The type of linear layers in the forward pass; `f32` for no mixed precision.
+    /// The data type in which linear layers and convolutions compute the forward pass; `f32` for no
+    /// mixed precision.
     pub precision: DType,
-    /// Number of parts that the batch is split into, at least 1; their gradients are accumulated.
+    /// Number of parts into which the batch is split, at least 1. Their gradients are accumulated.
     pub parts: usize,
-    /// What happens to gradients before the step.
+    /// How gradients are cleared before the step.
     pub clear: ClearGradients,
 }
 
@@ -43,7 +44,7 @@ pub struct Trainer {
     parameters: Vec<Parameter>,
     optimizer: Optimizer,
     options: StepOptions,
-    /// Set in `f16`, whose gradients would otherwise become 0.
+    /// The loss scaler; only used in `f16`, whose small gradients would otherwise become 0.
     scaler: Option<LossScaler>,
     callbacks: Rc<Callbacks>,
     steps: u64,
@@ -85,9 +86,9 @@ impl Trainer {
         &self.optimizer
     }
 
-    /// Runs one step: for each part of the batch `forward(part)`, which returns the part's mean
-    /// loss, and the backward pass; then the optimizer. Returns the losses of the parts, as tensors
-    /// without history, so that the caller decides when to wait for the numbers.
+    /// Runs one step. For each part of the batch, calls `forward(part)`, which returns the part's
+    /// mean loss, and runs the backward pass; then runs the optimizer. Returns the parts' losses as
+    /// tensors, so that the caller decides when to wait for their values.
     ///
     /// # Errors
     /// The errors of `forward`, and if memory or kernels fail.
@@ -99,7 +100,7 @@ impl Trainer {
         let scope = Scope::open("step");
         let layers = (!self.callbacks.is_empty()).then(|| Observation::start(self.callbacks.clone()));
         self.before(Phase::Step);
-        // Like most programs, clears gradients before the forward pass, when activations need room.
+        // Like most programs, clears gradients before the forward pass allocates activations.
         clear_gradients(&self.parameters, self.options.clear)?;
         let mut losses = Vec::with_capacity(self.options.parts);
         for part in 0..self.options.parts {
@@ -144,7 +145,7 @@ impl Trainer {
         {
             let _span = self.device.span(Phase::Backward.name());
             let _scope = Scope::open_with(Phase::Backward.name(), Category::Gradient);
-            // The gradients of the parts add up to that of the mean over the batch.
+            // Scaled so that the parts' gradients add up to the gradient of the batch's mean loss.
             let loss = match self.options.parts {
                 1 => loss,
                 parts => loss.scale(1.0 / parts as f32)?,

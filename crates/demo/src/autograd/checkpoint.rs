@@ -10,15 +10,15 @@ use crate::operation::{Line, Operation};
 use crate::ops::arguments;
 use crate::tensor::Tensor;
 
-/// Computes `part(x)` without saving anything but `x` for the backward pass, which computes it
-/// again, as `torch.utils.checkpoint.checkpoint` with `use_reentrant=True`.
+/// Computes `part(x)` and saves only `x`. The backward pass computes `part(x)` again, like
+/// `torch.utils.checkpoint.checkpoint` with `use_reentrant=True`.
 ///
 /// `part` must compute equal results each time. Gradients of the parameters that it uses are added
 /// to them in the backward pass.
 ///
 /// # Errors
-/// The errors of `part`; and if graphs are recorded and `x` requires no gradient, because then the
-/// parameters in `part` would get none.
+/// The errors of `part`. Also if gradients are recorded and `x` requires no gradient, because then
+/// the parameters in `part` would get no gradients.
 #[track_caller]
 pub fn checkpoint(x: &Tensor, part: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Result<Tensor> {
     if is_grad_enabled() && !x.requires_grad() {

@@ -1,4 +1,4 @@
-//! The backward pass.
+//! The backward pass: runs the nodes of a gradient graph from the result to the leaves.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,16 +11,16 @@ use crate::gradient_mode::no_grad;
 use crate::operation::{Module, Operation};
 use crate::tensor::Tensor;
 
-/// The nodes that have a gradient and wait to run, by sequence number.
+/// The graph nodes that wait to run, each with its gradient, by the node's sequence number.
 type Ready = BTreeMap<u64, (Rc<Node<Tensor>>, Tensor)>;
 
 impl Tensor {
-    /// Computes the gradients of this tensor, which must have one number, with respect to all
-    /// leaves that it depends on, and adds them to the leaves' gradients. Frees the graph.
+    /// Computes the gradients of this tensor, which must have exactly one element, with respect to
+    /// all leaves that it depends on, and adds them to the leaves' gradients. Frees the graph.
     ///
     /// # Errors
-    /// If the tensor has no graph or it was freed, if a tensor that the graph needs was changed in
-    /// place, or if memory or kernels fail.
+    /// If the tensor has no graph or its graph was freed, if a tensor that the graph needs was
+    /// changed in place, if an allocation fails, or if a kernel fails.
     #[track_caller]
     pub fn backward(&self) -> Result {
         let _operation = Operation::enter("backward");
@@ -40,8 +40,8 @@ impl Tensor {
             Some(edge) => deliver(&mut ready, edge, grad)?,
             None => return Err(TensorError::NoGraph),
         }
-        // Results have larger numbers than their arguments, so the largest number has received all
-        // parts of its gradient.
+        // A result's node has a larger sequence number than its arguments' nodes, so the waiting
+        // node with the largest one has received all parts of its gradient.
         while let Some((_, (node, grad))) = ready.pop_last() {
             let _module = Module::enter_path(node.module());
             let _category = Scope::of(Category::Gradient);
@@ -60,7 +60,7 @@ impl Tensor {
     }
 }
 
-/// Adds a gradient to those of the tensor behind `edge`.
+/// Adds `grad` to the gradient of the tensor that `edge` leads to: a leaf, or a node in `ready`.
 fn deliver(ready: &mut Ready, edge: Edge<Tensor>, grad: Tensor) -> Result {
     match edge {
         Edge::Node(node) => {
@@ -86,7 +86,7 @@ fn deliver(ready: &mut Ready, edge: Edge<Tensor>, grad: Tensor) -> Result {
     Ok(())
 }
 
-/// Adds two parts of a gradient, in the memory of one of them if nothing else uses it.
+/// Adds two parts of a gradient. The sum reuses the memory of a part that nothing else uses.
 fn sum(present: Tensor, grad: Tensor) -> Result<Tensor> {
     match (present.is_unique(), grad.is_unique()) {
         (true, _) if present.dtype() == grad.dtype() => {

@@ -1,13 +1,13 @@
-//! The kernels of a device: what computes on tensors' memory.
+//! Backends: the kernels, streams and copies of a device, which work on tensors' memory.
 //!
-//! A [`Backend`] reads and writes memory that others allocated; it allocates nothing from the pool.
-//! Operations that need scratch memory get it as an argument, so that every backend requests equal
-//! bytes. [`HostBackend`](host::HostBackend) computes on the processor, and
-//! `CudaBackend` on a GPU; both give equal results up to rounding.
+//! A [`Backend`] reads and writes memory that its callers allocated; it allocates nothing from the
+//! pool. A method that needs scratch memory gets it as an argument, so that every backend needs
+//! equal bytes. [`HostBackend`](host::HostBackend) computes on the CPU, and `CudaBackend` on a GPU;
+//! both give equal results up to rounding.
 //!
-//! All tensors are contiguous, in row-major order. A `rows` x `columns` matrix has `rows * columns`
-//! numbers. Floating-point results are computed in `f32` and rounded when they are stored. Results
-//! do not depend on timing: sums are always added in one order.
+//! All tensors are contiguous, in row-major order. Floating-point results are computed in `f32` and
+//! rounded when they are stored. Results do not depend on timing: sums are always added in one
+//! order.
 
 use vramscope_collector::StreamId;
 
@@ -25,11 +25,11 @@ pub(crate) use kernels::{
     RowKernels, SumKernels, TableKernels,
 };
 
-/// Rows that one partial sum of a column covers, in sums over the rows of a matrix. Determines the
-/// bytes of scratch memory: see [`partial_rows`].
+/// Number of rows that one partial sum of a column covers, in sums over the rows of a matrix.
+/// Determines the size of scratch memory: see [`partial_rows`].
 pub(crate) const ROWS_PER_PARTIAL: usize = 32;
 
-/// Numbers that one partial sum covers, in a sum over all numbers of a tensor.
+/// Number of elements that one partial sum covers, in a sum over all elements of a tensor.
 pub(crate) const NUMBERS_PER_PARTIAL: usize = 4096;
 
 /// Returns the number of rows of partial sums that a sum over `rows` rows needs as scratch memory.
@@ -37,7 +37,7 @@ pub(crate) fn partial_rows(rows: usize) -> usize {
     rows.div_ceil(ROWS_PER_PARTIAL)
 }
 
-/// Numbers in one block of 8-bit optimizer state, which share one scale.
+/// Number of elements in one block of 8-bit optimizer state. A block has one scale.
 pub(crate) const QUANTIZED_BLOCK: usize = 256;
 
 /// An error of a backend: the call that failed, and why.
@@ -46,17 +46,17 @@ pub(crate) const QUANTIZED_BLOCK: usize = 256;
 pub struct BackendError {
     /// The failed call, such as `cublasGemmStridedBatchedEx`.
     pub call: String,
-    /// What the driver or library said.
+    /// The driver's or library's message.
     pub reason: String,
 }
 
 /// The result of a backend's call.
 pub(crate) type Result<T = (), E = BackendError> = std::result::Result<T, E>;
 
-/// The memory of a tensor, as kernels see it: `len` numbers of one type.
+/// The memory of a tensor, as kernels see it: an address and `len` elements of one data type.
 ///
-/// Only [`new`](Self::new) creates it, and its caller guarantees that the memory is live. Backends
-/// read and write it.
+/// Only [`new`](Self::new) creates a slice, and its caller guarantees that the memory is live.
+/// Backends read and write the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawSlice<'a> {
     address: u64,
@@ -66,7 +66,7 @@ pub(crate) struct RawSlice<'a> {
 }
 
 impl RawSlice<'_> {
-    /// Describes the `len` numbers at `address`.
+    /// Creates a slice of the `len` elements at `address`.
     ///
     /// # Safety
     /// The caller guarantees that the memory at `address` belongs to the device of the backend that
@@ -76,17 +76,17 @@ impl RawSlice<'_> {
         Self { address, len, dtype, storage: std::marker::PhantomData }
     }
 
-    /// Returns the address of the first number.
+    /// Returns the address of the first element.
     pub(crate) fn address(self) -> u64 {
         self.address
     }
 
-    /// Returns the number of numbers.
+    /// Returns the number of elements.
     pub(crate) fn len(self) -> usize {
         self.len
     }
 
-    /// Returns the type of the numbers.
+    /// Returns the data type of the elements.
     pub(crate) fn dtype(self) -> DType {
         self.dtype
     }
@@ -97,11 +97,12 @@ impl RawSlice<'_> {
     }
 }
 
-/// A product of matrices, one or a batch: `c = op(a) op(b)`.
+/// The shape of a matrix product, or of a batch of products: `c = op(a) op(b)`.
 ///
-/// `op` transposes if the flag is set. `op(a)` is `rows` x `inner`, `op(b)` is `inner` x `columns`,
-/// and `c` is `rows` x `columns`. In a batch, matrix `n` begins `n * stride` numbers after the
-/// first. All three have one type, `f32`, `f16` or `bf16`, and are summed in `f32`.
+/// `op` transposes its matrix if `transpose_a` or `transpose_b` is set. `op(a)` is `rows` x
+/// `inner`, `op(b)` is `inner` x `columns`, and `c` is `rows` x `columns`. In a batch, matrix `n`
+/// begins `n * stride` elements after the first matrix. All three have one data type, `f32`, `f16`
+/// or `bf16`, and products are summed in `f32`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gemm {
     pub(crate) rows: usize,
@@ -110,14 +111,14 @@ pub(crate) struct Gemm {
     pub(crate) transpose_a: bool,
     pub(crate) transpose_b: bool,
     pub(crate) batch: usize,
-    /// Numbers between matrices of the batch in `a`, `b` and `c`.
+    /// Distances between the starts of a batch's matrices in `a`, `b` and `c`, in elements.
     pub(crate) strides: [usize; 3],
 }
 
-/// A function of one number.
+/// An elementwise function of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unary {
-    /// x, converted to the type of the result.
+    /// x, converted to the data type of the result.
     Copy,
     /// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GELU, as PyTorch's `approximate="tanh"`.
     Gelu,
@@ -125,38 +126,38 @@ pub(crate) enum Unary {
     Relu,
 }
 
-/// A function of two numbers.
+/// An elementwise function of two arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Binary {
     /// a b.
     Multiply,
     /// b times the derivative of GELU at a.
     GeluBackward,
-    /// b where a > 0, else 0. `a` may be the argument or the result of the forward pass.
+    /// b where a > 0, else 0. `a` may be the argument or the result of ReLU's forward pass.
     ReluBackward,
 }
 
 /// A softmax over each row of a `rows` x `columns` matrix of causal attention scores.
 ///
-/// Row `r` is the query at position `first + r % queries`. Columns beyond its position are masked:
-/// their scores are not read, and their result is 0.
+/// Row `r` is the query at position `first + r % queries`. Columns beyond the query's position are
+/// masked: their scores are not read, and their result is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Softmax {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    /// Factor of the scores before the softmax.
+    /// Factor by which the scores are multiplied before the softmax.
     pub(crate) scale: f32,
-    /// Queries of a sequence; not 0.
+    /// Number of queries of a sequence; not 0.
     pub(crate) queries: usize,
-    /// Position of the first query: the number of keys in the cache before it.
+    /// Position of the first query in its sequence: the number of keys in the cache before it.
     pub(crate) first: usize,
 }
 
-/// Copies a four-dimensional block of numbers between two layouts.
+/// A copy of a four-dimensional block of elements between tensors of different strides.
 ///
-/// The number at index (i, j, k, l) is at `offset + i s0 + j s1 + k s2 + l s3` in each tensor, with
-/// the offset and strides `s` of that tensor, in numbers. Splits, merges and transposes attention
-/// heads, takes slices, concatenates, and permutes images.
+/// The element at index (i, j, k, l) is at `offset + i s0 + j s1 + k s2 + l s3` in each tensor,
+/// with the offset and strides `s` of that tensor, in elements. Such copies split, merge and
+/// transpose attention heads, take slices, concatenate tensors, and permute images.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StridedCopy {
     pub(crate) dims: [usize; 4],
@@ -166,7 +167,7 @@ pub(crate) struct StridedCopy {
     pub(crate) to_strides: [usize; 4],
 }
 
-/// Dimensions of a two-dimensional convolution or pooling over images in the order `[image,
+/// The dimensions of a two-dimensional convolution or pooling. Images are in the order `[image,
 /// channel, row, column]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -186,13 +187,13 @@ pub(crate) struct Window {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Norm<'a> {
     pub(crate) x: RawSlice<'a>,
-    /// `f32`, as the bias and the statistics.
+    /// The weight. Weight, bias and statistics are `f32`.
     pub(crate) weight: RawSlice<'a>,
     pub(crate) bias: RawSlice<'a>,
     /// The result.
     pub(crate) y: RawSlice<'a>,
-    /// Receives the mean and `1 / sqrt(variance + epsilon)` of each row or channel, alternating.
-    /// The variance is that of the numbers, not of a sample.
+    /// Receives two consecutive values for each row or channel: mean, and `1 / sqrt(variance +
+    /// epsilon)`. The variance is the population variance (divided by n, not n - 1).
     pub(crate) statistics: RawSlice<'a>,
 }
 
@@ -201,11 +202,11 @@ pub(crate) struct Norm<'a> {
 pub(crate) struct NormBackward<'a> {
     pub(crate) x: RawSlice<'a>,
     pub(crate) dy: RawSlice<'a>,
-    /// `f32`, as the statistics.
+    /// The weight. Weight and statistics are `f32`.
     pub(crate) weight: RawSlice<'a>,
-    /// Those of the forward pass.
+    /// The statistics that the forward pass computed.
     pub(crate) statistics: RawSlice<'a>,
-    /// The gradients, which this computes: those of weight and bias are `f32`.
+    /// Receives the gradient of x. `d_weight` and `d_bias` receive their gradients in `f32`.
     pub(crate) dx: RawSlice<'a>,
     pub(crate) d_weight: RawSlice<'a>,
     pub(crate) d_bias: RawSlice<'a>,
@@ -241,8 +242,8 @@ pub(crate) struct SgdStep {
     pub(crate) momentum: f32,
 }
 
-/// The two 8-bit states of Adam for one parameter: codes, and one scale (`f32`) for each block of
-/// [`QUANTIZED_BLOCK`] numbers.
+/// The two 8-bit moments of Adam for one parameter: codes, and one scale (`f32`) for each block of
+/// [`QUANTIZED_BLOCK`] elements.
 ///
 /// The mean is `scale * code / 127` with codes from -127 to 127 (`i8`); the second moment is
 /// `(code / 255)^2 * scale` with codes from 0 to 255 (`u8`), so that small values keep precision. A
@@ -256,8 +257,8 @@ pub(crate) struct QuantizedMoments<'a> {
     pub(crate) variance_scales: RawSlice<'a>,
 }
 
-/// Host memory that a GPU can copy from without the processor; ordinary memory on the host. A
-/// backend finds its own type of buffer through [`Any`](std::any::Any).
+/// Host memory from which a GPU copies asynchronously (pinned memory); ordinary memory in the host
+/// backend. A backend casts the trait object to its own buffer type by [`Any`](std::any::Any).
 pub(crate) trait StagingBuffer: std::any::Any {
     /// Returns the bytes. On a GPU, waits for the last copy from this buffer first.
     fn bytes_mut(&mut self) -> Result<&mut [u8]>;
@@ -271,8 +272,8 @@ pub(crate) trait Graph {
 
 /// A device that computes: its streams, copies, matrix products and [`Kernels`].
 ///
-/// Work runs in order on the current stream of the backend; the host runs it at once. The methods
-/// assert the lengths of their arguments.
+/// Work runs in order on the current stream of the backend; the host runs it synchronously. The
+/// methods assert the lengths of their arguments.
 pub(crate) trait Backend {
     /// Returns the kernels, which run on the current stream.
     fn kernels(&self) -> &dyn Kernels;
@@ -280,24 +281,25 @@ pub(crate) trait Backend {
     /// Waits until all queued work is done.
     fn synchronize(&self) -> Result;
 
-    /// Returns the pool's number of stream `index`; 0 is the default stream. Creates the stream at
-    /// its first use.
+    /// Returns the identifier by which the pool knows stream `index`; index 0 is the default
+    /// stream. Creates the stream at its first use.
     fn stream_id(&self, index: usize) -> Result<StreamId>;
 
-    /// Runs later work on stream `index`.
+    /// Makes stream `index` the current stream, on which later work runs.
     fn set_stream(&self, index: usize) -> Result;
 
     /// Makes later work on stream `waiting` wait for the work queued so far on stream `done`.
     fn wait_stream(&self, waiting: usize, done: usize) -> Result;
 
-    /// Allows (true) or forbids matrix products of `f32` in TF32: 10 bits of fraction, faster.
-    /// Without effect on the host. Off at first, as in PyTorch.
+    /// Allows (true) or forbids TF32 in matrix products of `f32`, which is faster and has 10 bits
+    /// of fraction. Forbidden at first, as in PyTorch. Has no effect on the host.
     fn allow_tf32(&self, allow: bool) -> Result;
 
-    /// Copies `from` to a tensor. `from` can be changed after the call.
+    /// Copies `from` from the host to a tensor. The caller may change `from` after the call.
     fn upload(&self, from: &[u8], to: RawSlice<'_>) -> Result;
 
-    /// Copies a tensor to `to`, after the work queued on the current stream.
+    /// Copies a tensor to the host memory `to`, after the work queued on the current stream, and
+    /// waits for the copy.
     fn download(&self, from: RawSlice<'_>, to: &mut [u8]) -> Result;
 
     /// Allocates host memory of `bytes` bytes for [`upload_staged`](Self::upload_staged).
@@ -311,12 +313,12 @@ pub(crate) trait Backend {
     /// record, `work` runs and is kept to run again.
     fn capture(&self, work: Box<dyn Fn() -> Result>) -> Result<Box<dyn Graph>>;
 
-    /// Sets all numbers of a float tensor to `value`.
+    /// Sets all elements of a float tensor to `value`.
     fn fill(&self, to: RawSlice<'_>, value: f32) -> Result;
 
-    /// Copies bytes between two tensors of equal type and length.
+    /// Copies bytes between two tensors of equal data type and length.
     fn copy(&self, from: RawSlice<'_>, to: RawSlice<'_>) -> Result;
 
-    /// Multiplies matrices.
+    /// Multiplies the matrices `a` and `b`, or batches of them, into `c`.
     fn gemm(&self, a: RawSlice<'_>, b: RawSlice<'_>, c: RawSlice<'_>, gemm: &Gemm) -> Result;
 }

@@ -1,7 +1,8 @@
 //! A GPT: a decoder-only transformer with plain softmax attention.
 //!
-//! Layer norms come before attention and MLP, positions are learned, the MLP is four times as wide
-//! with GELU, and the head has a weight of its own. Without dropout, so that runs can be repeated.
+//! Layer norms come before attention and MLP, and positions are learned. The MLP has GELU and four
+//! times the model's width. The head does not share the weight of the token embedding. There is no
+//! dropout, so that runs can be repeated.
 
 use std::rc::Rc;
 
@@ -14,7 +15,7 @@ use crate::operation::Module;
 use crate::ops::arguments;
 use crate::tensor::Tensor;
 
-/// The standard deviation of initial weights, as in GPT-2.
+/// Standard deviation of initial weights, as in GPT-2.
 const DEVIATION: f32 = 0.02;
 
 /// The sizes of a [`Gpt`].
@@ -32,13 +33,13 @@ pub struct GptConfig {
     pub length: usize,
 }
 
-/// What a training step computes again in the backward pass instead of keeping it.
+/// The parts of the model that a backward pass computes again (activation checkpointing).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
     /// Nothing.
     #[default]
     Nothing,
-    /// Each block: only its input is kept.
+    /// Each block: only the block's input is kept.
     Blocks,
     /// Attention and MLP of each block: their inputs are kept.
     Layers,
@@ -53,7 +54,8 @@ struct Attention {
 }
 
 impl Attention {
-    /// Computes what the attention adds to the residual stream `[sequences, length, width]`.
+    /// Computes the attention's contribution to the residual stream `x` `[sequences, length,
+    /// width]`.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _module = Module::enter("attention");
         let normed = self.norm.forward(x)?;
@@ -74,8 +76,8 @@ impl Attention {
         1.0 / (queries.columns() as f32).sqrt()
     }
 
-    /// Computes the attention of new tokens to all tokens so far, whose keys and values are in
-    /// `cache`, and adds theirs.
+    /// Computes the attention of the new tokens `x` to all tokens so far. `cache` has the keys and
+    /// values of the `used` earlier tokens, and receives those of the new tokens.
     fn forward_cached(&self, x: &Tensor, cache: &LayerCache, used: usize) -> Result<Tensor> {
         let _module = Module::enter("attention");
         let normed = self.norm.forward(x)?;
@@ -98,7 +100,7 @@ struct Mlp {
 }
 
 impl Mlp {
-    /// Computes what the MLP adds to the residual stream.
+    /// Computes the MLP's contribution to the residual stream `x`.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _module = Module::enter("mlp");
         let normed = self.norm.forward(x)?;
@@ -129,28 +131,28 @@ impl Block {
     }
 }
 
-/// The keys and values of one block for all tokens so far.
+/// The cached keys and values of one block, for all tokens so far.
 struct LayerCache {
     keys: Tensor,
     values: Tensor,
 }
 
-/// The keys and values of all tokens so far, so that generating a token does not compute them
-/// again.
+/// A cache of the keys and values of all tokens so far, so that generating a token does not compute
+/// them again.
 pub struct KeyValueCache {
     layers: Vec<LayerCache>,
     used: usize,
 }
 
 impl KeyValueCache {
-    /// Returns the bytes of all keys and values, used or not.
+    /// Returns the size of the cache in bytes, used or not.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.keys.bytes() + layer.values.bytes()).sum()
     }
 }
 
-/// Returns the bytes of parameters.
+/// Returns the size of all parameters together, in bytes.
 fn total_bytes(parameters: &[Parameter]) -> usize {
     parameters.iter().map(|parameter| parameter.value.bytes()).sum()
 }
@@ -179,7 +181,7 @@ impl Gpt {
         let mut initializer = Initializer::new(device, seed);
         let tokens = Embedding::new(&mut initializer, "tokens", [vocabulary, width], DEVIATION)?;
         let positions = Embedding::new(&mut initializer, "positions", [length, width], DEVIATION)?;
-        // As in GPT-2, so that the residual stream does not grow with the number of blocks.
+        // Scaled as in GPT-2, so that the residual stream does not grow with the number of blocks.
         let into_residual = DEVIATION / (2.0 * layers as f32).sqrt();
         let mut block = |index: usize| {
             let name = format!("block{index}");
@@ -240,7 +242,7 @@ impl Gpt {
         self.head.forward(&normed)
     }
 
-    /// Adds the vectors of tokens and of their positions, from position `first` on.
+    /// Adds the embeddings of tokens and of their positions, which begin at `first`.
     fn embed(&self, tokens: &Tensor, first: usize) -> Result<Tensor> {
         let &[sequences, length] = tokens.shape() else {
             let reason = format!("tokens of the shape {:?} instead of [sequences, length]", tokens.shape());
@@ -271,11 +273,11 @@ impl Gpt {
     }
 
     /// Computes the logits `[sequences, length, vocabulary]` of the token after each of `tokens`
-    /// (`u32`, `[sequences, length]`), which continue the sequences in `cache`, and adds their keys
-    /// and values to it. For inference.
+    /// (`u32`, `[sequences, length]`), for inference. The tokens continue the sequences in `cache`,
+    /// which receives their keys and values.
     ///
     /// # Errors
-    /// If the cache is too short or has other sequences, or memory or kernels fail.
+    /// If the cache is too short or has another number of sequences, or memory or kernels fail.
     pub fn forward_cached(&self, tokens: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
         let _module = Module::enter("gpt");
         let mut x = self.embed(tokens, cache.used)?;
@@ -295,7 +297,7 @@ impl Gpt {
     /// If memory or kernels fail.
     ///
     /// # Panics
-    /// If a graph still refers to the model.
+    /// If a gradient graph still refers to the model.
     pub fn quantize(&mut self) -> Result {
         let _module = Module::enter("gpt");
         for (name, block) in &mut self.blocks {
@@ -315,7 +317,7 @@ impl Gpt {
         self.head.quantize()
     }
 
-    /// Returns the bytes of all parameters, as they are stored: quantized ones with their scales.
+    /// Returns the size of all parameters as stored, in bytes, with the scales of quantized ones.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         let block = |(_, block): &(String, Rc<Block>)| {
@@ -329,7 +331,7 @@ impl Gpt {
         self.blocks.iter().map(block).sum::<usize>() + rest + self.head.bytes()
     }
 
-    /// Returns the parameters that can be trained, in a fixed order: all but quantized weights.
+    /// Returns the trainable parameters, in a fixed order: all except quantized weights.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all: Vec<Parameter> = prefixed("tokens", self.tokens.parameters());

@@ -7,7 +7,7 @@ use crate::operation::Module;
 use crate::ops::arguments;
 use crate::tensor::Tensor;
 
-/// Names of layers, for scopes.
+/// Names of the layers, which are also the names of their scopes.
 const LAYERS: [&str; 8] = ["layer0", "layer1", "layer2", "layer3", "layer4", "layer5", "layer6", "layer7"];
 
 /// A multi-layer perceptron with its parameters.
@@ -16,9 +16,8 @@ pub struct Perceptron {
 }
 
 impl Perceptron {
-    /// Creates a perceptron with a layer from each of `widths` to the next, with random parameters
-    /// from
-    /// `seed`.
+    /// Creates a perceptron whose layers lead from each of `widths` to the next. `seed` determines
+    /// the random parameters.
     ///
     /// # Errors
     /// If there are not 2 to 9 widths, or the parameters cannot be allocated.

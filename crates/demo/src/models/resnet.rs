@@ -9,12 +9,12 @@ use crate::tensor::Tensor;
 /// Channels of the three stages.
 const CHANNELS: [usize; 3] = [16, 32, 64];
 
-/// Two convolutions, added to their input.
+/// A residual block: two convolutions, whose result is added to their input.
 struct ResidualBlock {
     name: String,
     first: NormedConvolution,
     second: NormedConvolution,
-    /// Fits the input to the result, if their shapes differ.
+    /// Converts the input to the shape of the result; `None` if the shapes are equal.
     shortcut: Option<NormedConvolution>,
 }
 
@@ -58,9 +58,8 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// Creates a network with random parameters from `seed`, for images with `channels` channels,
-    /// with
-    /// `depth` residual blocks in each of the three stages.
+    /// Creates a network for images with `channels` channels, with `depth` residual blocks in each
+    /// of the three stages. `seed` determines the random parameters.
     ///
     /// # Errors
     /// If the parameters cannot be allocated.

@@ -37,15 +37,15 @@ impl Tensor {
         let y = self.empty_like()?;
         self.device().kernels().unary(Unary::Relu, self.raw(), y.raw())?;
         let node = Node::record("relu", &[self], || {
-            // The derivative follows from the result, which the next operation often saves anyway.
+            // The backward pass only needs the result, which the next operation often saves anyway.
             let y = Saved::new(&y);
             move |grad: Self| backward("relu", Binary::ReluBackward, y, grad)
         });
         Ok(y.with_history(node))
     }
 
-    /// Computes max(x, 0) in place, and returns the tensor with this operation in its history, as
-    /// `torch.relu_`.
+    /// Computes max(x, 0) in place, like `torch.relu_`, and returns the tensor with this operation
+    /// added to its gradient graph.
     ///
     /// # Errors
     /// If the elements are integers, the tensor is a leaf that requires a gradient, or kernels
@@ -86,8 +86,8 @@ impl Tensor {
     }
 }
 
-/// Computes the gradient of an activation's argument: `function` of the tensor that the forward
-/// pass has saved and of the gradient of the result.
+/// Computes the gradient of an activation's argument: `function` applied to the tensor that the
+/// forward pass has saved and to `grad`, the gradient of the result.
 fn backward(operation: &'static str, function: Binary, saved: Saved, grad: Tensor) -> Result<Vec<Option<Tensor>>> {
     let saved = saved.unpack(operation)?;
     let dx = reuse(&grad)?;

@@ -10,18 +10,19 @@ use crate::error::Result;
 use crate::operation::Operation;
 use crate::tensor::Tensor;
 
-/// Returns the type of a sum or product of these types: theirs if they are equal, or else `f32`.
+/// Returns the data type of a sum or product of elements of types `a` and `b`: `a` if they are
+/// equal, or else `f32`.
 fn promoted(a: DType, b: DType) -> DType {
     if a == b { a } else { DType::F32 }
 }
 
-/// Returns the types that the gradients of `a` and `b` have: their own; `None` where none is
-/// needed.
+/// Returns the data types of the gradients of `a` and `b`: the tensors' own. `None` for a tensor
+/// that needs no gradient.
 fn gradient_types(a: &Tensor, b: &Tensor) -> [Option<DType>; 2] {
     [a, b].map(|argument| argument.requires_grad().then(|| argument.dtype()))
 }
 
-/// Records the sum of `a` and `b`: its gradient is that of both, in their types.
+/// Records the sum of `a` and `b`. Both get the gradient of the sum, converted to their data types.
 fn record_sum(operation: &'static str, a: &Tensor, b: &Tensor) -> Option<Rc<Node<Tensor>>> {
     Node::record(operation, &[a, b], || {
         let types = gradient_types(a, b);
@@ -31,7 +32,7 @@ fn record_sum(operation: &'static str, a: &Tensor, b: &Tensor) -> Option<Rc<Node
     })
 }
 
-/// Returns the product of two tensors, element by element, in `dtype`, without history.
+/// Returns the elementwise product of two tensors in `dtype`, without a gradient graph.
 fn product(a: &Tensor, b: &Tensor, dtype: DType) -> Result<Tensor> {
     let product = Tensor::empty(a.device(), a.shape(), dtype)?;
     a.device().kernels().binary(Binary::Multiply, a.raw(), b.raw(), product.raw())?;
@@ -52,8 +53,8 @@ impl Tensor {
         Ok(sum.with_history(record_sum("add", self, other)))
     }
 
-    /// Adds `other` to this tensor in place, and returns it with this operation in its history, as
-    /// `torch.Tensor.add_`.
+    /// Adds `other` to this tensor in place, like `torch.Tensor.add_`, and returns the tensor with
+    /// this operation added to its gradient graph.
     ///
     /// # Errors
     /// As for [`add`](Self::add), and if the tensor is a leaf that requires a gradient.
@@ -67,7 +68,7 @@ impl Tensor {
         Ok(if node.is_some() { self.with_history(node) } else { self })
     }
 
-    /// Adds the elements of `other` to this tensor's in place, without history.
+    /// Adds the elements of `other` to this tensor's in place, without recording the operation.
     pub(crate) fn add_assign(&self, other: &Self) -> Result {
         let _operation = Operation::enter("add_assign");
         check_equal_shapes("add_assign", self, other)?;
@@ -111,7 +112,7 @@ impl Tensor {
         Ok(scaled.with_history(node))
     }
 
-    /// Returns all elements times `factor`, in `dtype`, without history.
+    /// Returns all elements times `factor`, in `dtype`, without a gradient graph.
     fn scaled(&self, factor: f32, dtype: DType) -> Result<Self> {
         let scaled = Self::empty(self.device(), self.shape(), dtype)?;
         self.device().kernels().combine(factor, self.raw(), None, scaled.raw())?;
@@ -142,8 +143,8 @@ impl Tensor {
         Ok(result.with_history(node))
     }
 
-    /// Converts the elements to another floating-point type. Returns this tensor if it has that
-    /// type.
+    /// Converts the elements to the floating-point type `dtype`. Returns this tensor if it already
+    /// has this type.
     ///
     /// # Errors
     /// If a type is not a floating-point type, or memory or kernels fail.
@@ -161,8 +162,8 @@ impl Tensor {
         Ok(converted.with_history(node))
     }
 
-    /// Returns the elements in another floating-point type, without history; in this memory if they
-    /// have that type.
+    /// Returns the elements in the floating-point type `dtype`, without a gradient graph. Shares
+    /// this tensor's memory if it already has this type.
     pub(crate) fn converted(&self, dtype: DType) -> Result<Self> {
         if self.dtype() == dtype {
             return Ok(if self.requires_grad() { self.detach() } else { self.clone() });

@@ -8,7 +8,7 @@ use crate::operation::Operation;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Computes the attention weights of scores `[batch, queries, keys]`: the softmax of each row,
+    /// Computes the attention weights of scores `[batch, queries, keys]`: the softmax of each row
     /// times `scale`, over the keys up to the query's own position. Later keys get the weight 0.
     ///
     /// `first` is the position of the first query: the number of keys from earlier calls in a KV

@@ -1,4 +1,4 @@
-//! Convolutions, as products of matrices.
+//! Convolutions, computed as matrix products (im2col).
 
 use vramscope_collector::{Category, Scope};
 
@@ -34,8 +34,8 @@ pub(super) fn window(shape: [usize; 4], kernel: usize, options: ConvolutionOptio
     Some(Window { images, channels, input: [height, width], output, kernel, stride, padding })
 }
 
-/// Copies the window of each output pixel to one row, in scratch memory: `[image * output row *
-/// output column, channel * kernel row * kernel column]`.
+/// Copies the window of each output pixel to one row of a matrix in scratch memory (im2col). The
+/// matrix is `[image * output row * output column, channel * kernel row * kernel column]`.
 fn columns_of(x: &Tensor, window: &Window) -> Result<Tensor> {
     let _category = Scope::of(Category::Temporary);
     let rows = window.images * window.output[0] * window.output[1];
@@ -47,8 +47,9 @@ fn columns_of(x: &Tensor, window: &Window) -> Result<Tensor> {
 
 impl Tensor {
     /// Convolves images `[images, channels, height, width]` with `weight` `[outputs, channels,
-    /// kernel, kernel]`, as `torch.nn.functional.conv2d` without bias: `[images, outputs, height,
-    /// width]`. With mixed precision, both are converted to its type first.
+    /// kernel, kernel]`, like `torch.nn.functional.conv2d` without bias. The result is `[images,
+    /// outputs, height, width]`. In mixed precision, converts images and weight to its data type
+    /// first.
     ///
     /// # Errors
     /// If the shapes do not fit, or memory or kernels fail.

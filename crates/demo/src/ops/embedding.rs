@@ -1,4 +1,4 @@
-//! Rows of a table by index.
+//! Embeddings: rows of a table, looked up by index.
 
 use super::{arguments, check_indices};
 use crate::autograd::{Node, Saved};

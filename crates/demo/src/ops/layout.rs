@@ -1,4 +1,4 @@
-//! Shapes and copies between layouts.
+//! Changes of shape, and copies between tensors of different strides.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,12 +29,11 @@ impl Tensor {
         Ok(self.with_shape(shape.to_vec()).with_history(node))
     }
 
-    /// Returns the `len` indices from `start` on of the first dimension, in this tensor's memory,
-    /// as
-    /// `torch.narrow` of dimension 0. Not differentiable.
+    /// Returns the part of `len` indices from `start` on in the first dimension, in this tensor's
+    /// memory, like `torch.narrow` of dimension 0. Not differentiable.
     ///
     /// # Errors
-    /// If the dimension is shorter, or the tensor requires a gradient.
+    /// If the part exceeds the dimension, or the tensor requires a gradient.
     pub fn narrow(&self, start: usize, len: usize) -> Result<Self> {
         if self.requires_grad() {
             return Err(arguments("narrow", "it has no backward pass: use a tensor that requires no gradient"));
@@ -61,8 +60,8 @@ impl Tensor {
             _ => return Err(arguments("split_heads", format!("{:?} has no {heads} heads", self.shape()))),
         };
         let heads = Heads { sequences, length, heads, width: columns / (PARTS * heads), parts: PARTS };
-        // The parts' gradients are written to one tensor, which the node `whole` passes on. The
-        // first part whose backward pass runs creates it; `whole` runs after those of all parts.
+        // The gradients of all parts are written to one tensor, which the first part's backward
+        // pass creates. The node `whole` runs after all parts and passes this tensor on.
         let whole = self.with_history(Node::record("split_heads", &[self], || |grad: Self| Ok(vec![Some(grad)])));
         let gradient = Rc::new(RefCell::new(None));
         let mut parts = Vec::with_capacity(PARTS);
@@ -116,7 +115,7 @@ impl Tensor {
         Ok(merged.with_history(node))
     }
 
-    /// Returns the images in another order of dimensions, without history.
+    /// Returns a copy with the dimensions in the order `order`, without a gradient graph.
     pub(super) fn permuted(&self, order: [usize; 4]) -> Result<Self> {
         let Ok(shape) = <[usize; 4]>::try_from(self.shape()) else {
             return Err(arguments("convolution", format!("{:?} does not have four dimensions", self.shape())));
@@ -165,7 +164,7 @@ impl Tensor {
     }
 }
 
-/// Returns the strides of a contiguous tensor.
+/// Returns the strides of a contiguous tensor, in elements.
 fn contiguous(dims: [usize; 4]) -> [usize; 4] {
     [dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1]
 }

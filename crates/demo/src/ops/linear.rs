@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Linear layers and matrix products.
 
 use super::{arguments, check_floats, scratch};
 use crate::autocast::autocast_type;
@@ -9,14 +9,15 @@ use crate::error::Result;
 use crate::operation::Operation;
 use crate::tensor::Tensor;
 
-/// Converts an argument of a linear layer or convolution to the type of mixed precision.
+/// Converts an argument of a linear layer or convolution to the data type of mixed precision, if
+/// that is on.
 #[track_caller]
 pub(super) fn cast_argument(x: &Tensor) -> Result<Tensor> {
     autocast_type().map_or_else(|| Ok(x.clone()), |dtype| x.to_dtype(dtype))
 }
 
 /// Multiplies the matrices, or batches of matrices, `a` and `b`, each transposed first where
-/// `transpose` is true. The result has the shape `shape` and no history.
+/// `transpose` is true. The result has the shape `shape` and no gradient graph.
 pub(super) fn product(
     a: &Tensor,
     b: &Tensor,
@@ -39,7 +40,7 @@ pub(super) fn product(
     Ok(c)
 }
 
-/// Sums the columns of a matrix, in a tensor of type `dtype`.
+/// Returns the sum of each column of a matrix, in the data type `dtype`.
 pub(super) fn column_sums(x: &Tensor, dtype: DType) -> Result<Tensor> {
     let columns = x.columns();
     let sums = Tensor::empty(x.device(), &[columns], dtype)?;
@@ -49,8 +50,9 @@ pub(super) fn column_sums(x: &Tensor, dtype: DType) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Multiplies queries `[batch, queries, width]` by the first `used` keys of a cache `[batch,
-    /// capacity, width]`, transposed: attention scores `[batch, queries, used]`. For inference.
+    /// Computes attention scores `[batch, queries, used]` for inference: multiplies queries
+    /// `[batch, queries, width]` by the transposed first `used` keys of a cache `[batch, capacity,
+    /// width]`.
     ///
     /// # Errors
     /// If the shapes do not fit, or memory or kernels fail.
@@ -84,9 +86,9 @@ impl Tensor {
         Ok(c)
     }
 
-    /// Computes `x weight^T + bias` of this tensor `[…, inputs]`, as `torch.nn.functional.linear`:
-    /// `[…, outputs]`. `weight` is `[outputs, inputs]` and `bias` `[outputs]`. In mixed precision,
-    /// computes in its type.
+    /// Computes `x weight^T + bias` of this tensor `[…, inputs]`, like
+    /// `torch.nn.functional.linear`. `weight` is `[outputs, inputs]`, `bias` is `[outputs]`, and
+    /// the result is `[…, outputs]`. Computes in the data type of mixed precision, if that is on.
     ///
     /// # Errors
     /// If the shapes, types or devices do not fit, or memory or kernels fail.
@@ -113,7 +115,7 @@ impl Tensor {
             y.device().kernels().add_bias(y.raw(), bias.raw(), y.raw())?;
         }
         let node = Node::record("linear", &[&[&x, &weight], bias.as_slice()].concat(), || {
-            // Each saves only what the gradients that are needed depend on.
+            // Each operation saves only the tensors that the required gradients depend on.
             let x_shape = x.shape().to_vec();
             let saved_weight = x.requires_grad().then(|| Saved::new(&weight));
             let saved_x = weight.requires_grad().then(|| Saved::new(&x));

@@ -1,4 +1,4 @@
-//! Losses.
+//! The cross-entropy loss, and argmax.
 
 use super::reduce::sum_of;
 use super::{arguments, check_floats, check_indices, reuse};
@@ -9,8 +9,8 @@ use crate::operation::Operation;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Computes the mean cross entropy of logits `[…, classes]` and target classes (`u32`, one a
-    /// row), as `torch.nn.functional.cross_entropy`. The result is one `f32`.
+    /// Computes the mean cross entropy of logits `[…, classes]` and target classes (one `u32` for
+    /// each row), like `torch.nn.functional.cross_entropy`. The result has one `f32` element.
     ///
     /// # Errors
     /// If the shapes or types do not fit, there are no rows, or memory or kernels fail. On the
@@ -34,7 +34,7 @@ impl Tensor {
                 let [logits, targets, log_sums] = saved;
                 let logits = logits.unpack("cross_entropy")?;
                 let (targets, log_sums) = (targets.unpack("cross_entropy")?, log_sums.unpack("cross_entropy")?);
-                // In the logits' memory, if the program has freed them.
+                // Uses the memory of the logits, if the program has dropped them.
                 let d_logits = reuse(&logits)?;
                 let arguments = [logits.raw(), targets.raw(), log_sums.raw()];
                 grad.device().kernels().cross_entropy_backward(arguments, grad.raw(), scale, d_logits.raw())?;
@@ -44,9 +44,9 @@ impl Tensor {
         Ok(loss.with_history(node))
     }
 
-    /// Returns the index (`u32`) of the largest element of each row, the first of equal ones, as
-    /// `torch.argmax`: one dimension of as many elements as there are rows. NaN counts as the
-    /// largest.
+    /// Returns the index (`u32`) of the largest element of each row, like `torch.argmax` of the
+    /// last dimension. The result has one dimension. Of equal elements, the first counts; NaN
+    /// counts as the largest.
     ///
     /// # Errors
     /// If the elements are integers, rows are empty, or memory or kernels fail.

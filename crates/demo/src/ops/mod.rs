@@ -1,7 +1,7 @@
 //! Differentiable operations on tensors.
 //!
-//! Every operation checks its arguments, allocates its result, runs kernels, and records what its
-//! backward pass needs. Scratch memory is in the category `temporary`.
+//! Every operation checks its arguments, allocates its result, runs kernels, and records its
+//! backward pass. Scratch memory is in the category `temporary`.
 
 mod activation;
 mod arithmetic;
@@ -80,7 +80,8 @@ fn scratch(device: &Device, len: usize) -> Result<Tensor> {
     Tensor::empty(device, &[len], DType::F32)
 }
 
-/// Returns the memory of a gradient for another result if nothing else uses it, or else new memory.
+/// Returns a tensor with the shape of `grad` for another result: `grad` itself if nothing else uses
+/// it, or else a new tensor.
 fn reuse(grad: &Tensor) -> Result<Tensor> {
     if grad.is_unique() { Ok(grad.clone()) } else { grad.empty_like() }
 }

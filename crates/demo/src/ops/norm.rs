@@ -12,13 +12,13 @@ use crate::error::Result;
 use crate::operation::Operation;
 use crate::tensor::Tensor;
 
-/// Added to the variance in norms, as PyTorch's default.
+/// The value that norms add to the variance: PyTorch's default.
 const EPSILON: f32 = 1e-5;
 
 impl Tensor {
-    /// Normalizes each row to mean 0 and variance 1, then multiplies by `weight` and adds `bias`
-    /// (`f32`, one row), as `torch.nn.functional.layer_norm` of the last dimension. In mixed
-    /// precision the result has its type.
+    /// Normalizes each row to mean 0 and variance 1, then multiplies it by `weight` and adds `bias`
+    /// (`f32`, one row), like `torch.nn.functional.layer_norm` of the last dimension. In mixed
+    /// precision, the result has the data type of mixed precision.
     ///
     /// # Errors
     /// If the shapes, types or devices do not fit, or memory or kernels fail.
@@ -41,9 +41,8 @@ impl Tensor {
     }
 
     /// Normalizes each channel of images `[images, channels, height, width]` to mean 0 and variance
-    /// 1 over the batch, then multiplies by `weight` and adds `bias` (`f32`, one element a
-    /// channel), as
-    /// `torch.nn.functional.batch_norm` in training.
+    /// 1 over the batch, then multiplies it by `weight` and adds `bias` (one `f32` for each
+    /// channel), like `torch.nn.functional.batch_norm` in training.
     ///
     /// # Errors
     /// If the shapes, types or devices do not fit, or memory or kernels fail.
@@ -69,12 +68,12 @@ impl Tensor {
     }
 }
 
-/// Describes the tensors of a norm to the backend.
+/// Returns the backend's description of a norm's tensors.
 fn norm<'a>(x: &'a Tensor, weight: &'a Tensor, bias: &'a Tensor, y: &'a Tensor, statistics: &'a Tensor) -> Norm<'a> {
     Norm { x: x.raw(), weight: weight.raw(), bias: bias.raw(), y: y.raw(), statistics: statistics.raw() }
 }
 
-/// Records a norm of x with a weight and a bias, whose backward pass is `backward`.
+/// Adds a norm with the backward pass `backward` to the gradient graph.
 fn record(
     operation: &'static str,
     [x, weight, bias]: [&Tensor; 3],

@@ -9,8 +9,8 @@ use crate::operation::Operation;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Takes the largest pixel of each window of `kernel` x `kernel` pixels of images `[images,
-    /// channels, height, width]`, as `torch.nn.functional.max_pool2d`. NaN counts as the largest.
+    /// Returns the largest pixel of each window of `kernel` x `kernel` pixels in images `[images,
+    /// channels, height, width]`, like `torch.nn.functional.max_pool2d`. NaN counts as the largest.
     ///
     /// # Errors
     /// If the shape does not fit, the padding is more than half of the kernel, or memory or kernels

@@ -8,7 +8,8 @@ use crate::operation::Operation;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Quantizes the rows to 8-bit integers, with one scale (`f32`) for each row. Without history.
+    /// Quantizes the rows to 8-bit integers. Returns the integers and one scale (`f32`) for each
+    /// row, without a gradient graph.
     ///
     /// # Errors
     /// If memory or kernels fail.
@@ -21,8 +22,8 @@ impl Tensor {
         Ok((codes, scales))
     }
 
-    /// Returns the numbers that these 8-bit integers and the `scales` of their rows stand for, in
-    /// scratch memory. Without history.
+    /// Converts 8-bit integers back to floats by the `scales` of their rows. The result is scratch
+    /// memory without a gradient graph.
     ///
     /// # Errors
     /// If memory or kernels fail.

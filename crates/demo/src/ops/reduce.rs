@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::operation::Operation;
 use crate::tensor::Tensor;
 
-/// Returns the sum of all elements, times `scale`, without history.
+/// Returns the sum of all elements, times `scale`, without a gradient graph.
 pub(super) fn sum_of(x: &Tensor, scale: f32) -> Result<Tensor> {
     let sum = Tensor::empty(x.device(), &[1], DType::F32)?;
     let partials = scratch(x.device(), x.len().div_ceil(NUMBERS_PER_PARTIAL))?;
@@ -17,7 +17,7 @@ pub(super) fn sum_of(x: &Tensor, scale: f32) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Computes the mean of all elements: one `f32`.
+    /// Returns the mean of all elements, as a tensor with one `f32` element.
     ///
     /// # Errors
     /// If the elements are integers, or memory or kernels fail.

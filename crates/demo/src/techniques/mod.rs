@@ -1,5 +1,5 @@
-//! Memory techniques as switches: programs that train, infer or load data, and the changes that
-//! tutorials teach.
+//! Memory techniques as switches: programs that train, infer or load data, and changes of these
+//! programs that tutorials teach.
 //!
 //! [`Technique::all`] is the table. A [`Plan`] combines techniques that work in one program;
 //! [`Plan::run`] runs it and returns a [`TechniqueReport`]. Runs are reproducible: losses depend on the seed
@@ -33,7 +33,7 @@ use crate::error::TensorError;
 use crate::techniques::run::Run;
 use settings::{Allocator, Settings};
 
-/// Why techniques cannot be run, or what ended a run.
+/// An error of a plan of techniques, or of its run.
 #[derive(Debug, Error)]
 pub enum TechniqueError {
     /// There is no technique with this name.
@@ -46,27 +46,27 @@ pub enum TechniqueError {
         programs[1]
     )]
     Programs {
-        /// The name of one.
+        /// The name of the first technique.
         first: &'static str,
-        /// The name of the other.
+        /// The name of the second technique.
         second: &'static str,
-        /// What their programs do.
+        /// Descriptions of their programs.
         programs: [&'static str; 2],
     },
     /// Two techniques exclude each other.
     #[error("{first} and {second} both choose the {choice}: choose one of them")]
     Conflict {
-        /// The name of one.
+        /// The name of the first technique.
         first: &'static str,
-        /// The name of the other.
+        /// The name of the second technique.
         second: &'static str,
-        /// What both set.
+        /// The setting that both choose.
         choice: &'static str,
     },
     /// The sizes do not fit the techniques.
     #[error("{0}")]
     Sizes(String),
-    /// The device has no such allocator.
+    /// The technique `allocator-async` was chosen on the host.
     #[error("allocator-async needs a GPU: use --device cuda")]
     NeedsGpu,
     /// The pool's settings cannot be combined.
@@ -89,7 +89,7 @@ pub struct Plan {
 /// A finished run. It keeps the program's memory until it is dropped; a recording that ends before
 /// then shows that memory as allocated.
 pub struct Finished {
-    /// What was measured.
+    /// The measured results.
     pub report: TechniqueReport,
     _kept: Box<dyn Any>,
 }
@@ -115,13 +115,13 @@ impl Plan {
         sizes: &Sizes,
     ) -> Result<[Self; 2], TechniqueError> {
         let [first, second] = [find(names[0])?, find(names[1])?];
-        // Those of a baseline first: its techniques change them.
+        // A baseline's sizes are set first, because its techniques change them.
         let mut all = [first.clone(), second.clone()].concat();
         all.sort_by_key(|technique| !technique.is_baseline());
         Ok([Self::of(&first, &all, device, sizes)?, Self::of(&second, &all, device, sizes)?])
     }
 
-    /// Combines `techniques`, with the sizes that `sized` need in the program of both.
+    /// Combines `techniques`. Those of `sized` that have the same program set the sizes.
     fn of(
         techniques: &[&'static Technique],
         sized: &[&'static Technique],
@@ -174,8 +174,9 @@ impl Plan {
         self.settings.pool_settings().expect("new() has checked the settings")
     }
 
-    /// Creates the host as a device whose tensors are in `pool`, or in the allocator that a
-    /// technique chooses, limited to `capacity_bytes`. `pool` then only records marks and spans.
+    /// Creates a host device whose tensors are in `pool`. If a technique chooses another allocator,
+    /// tensors are in that one, limited to `capacity_bytes`, and `pool` only records marks and
+    /// spans.
     ///
     /// # Errors
     /// If the device cannot be created.
@@ -186,8 +187,8 @@ impl Plan {
         })
     }
 
-    /// Creates the GPU of `context` as a device whose tensors are in `pool`, or in the allocator
-    /// that a technique chooses. `pool` then only records marks and spans.
+    /// Creates a device on the GPU of `context` whose tensors are in `pool`. If a technique chooses
+    /// another allocator, tensors are in that one, and `pool` only records marks and spans.
     ///
     /// # Errors
     /// If cuBLAS or NVRTC is not installed, or the driver fails.
@@ -237,7 +238,7 @@ impl Plan {
     }
 }
 
-/// Returns the program in which all of the techniques work: that of one of them.
+/// Returns the program of one of the techniques in which all of them work.
 fn common_program(techniques: &[&'static Technique]) -> Result<Program, TechniqueError> {
     let mut programs = techniques.iter().map(|technique| technique.program);
     let is_common = |program: &Program| techniques.iter().all(|technique| technique.works_in(*program));
@@ -249,7 +250,7 @@ fn common_program(techniques: &[&'static Technique]) -> Result<Program, Techniqu
         let differs = |(first, second): &(&&Technique, &&Technique)| {
             !second.works_in(first.program) && !first.works_in(second.program)
         };
-        // If every two combine but not all, the first and the last are named.
+        // If any two combine but not all together, the error names the first and the last.
         let ends = (&techniques[0], &techniques[techniques.len() - 1]);
         let (first, second) = pairs.into_iter().find(differs).unwrap_or(ends);
         let programs = [first.program.name(), second.program.name()];

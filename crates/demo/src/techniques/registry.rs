@@ -21,16 +21,16 @@ impl Technique {
     }
 }
 
-/// Returns the baseline of `program`.
+/// Returns a technique that is the baseline of `program`. `sizes` sets its sizes.
 const fn baseline(name: &'static str, program: Program, sizes: Change, summary: &'static str) -> Technique {
     Technique { name, summary, program, also_in: &[], baseline: name, choice: None, sizes, apply: sizes::nothing }
 }
 
-/// The programs with a training step, beside [`Program::Training`].
+/// The programs with a training step, except [`Program::Training`].
 const OTHER_TRAINING: &[Program] = &[Program::ResNet, Program::Loading, Program::BatchSearch];
-/// The programs that run a GPT, beside [`Program::Training`].
+/// The programs that run a GPT and support its techniques, except [`Program::Training`].
 const OTHER_GPTS: &[Program] = &[Program::BatchSearch, Program::Inference];
-/// All programs but [`Program::Training`]: settings of the pool work everywhere.
+/// All programs except [`Program::Training`], for settings of the pool, which work everywhere.
 const ALL_OTHERS: &[Program] = &[
     Program::ResNet,
     Program::TwoLayer,
@@ -90,20 +90,20 @@ const GRAPH_POOLS: Technique = baseline(
 );
 const LOADING_EAGER: Technique =
     baseline("loading-eager", Program::Loading, sizes::nothing, "All training data is on the device from the start.");
-/// Choices of what is kept of held-out data.
+/// A template of techniques that choose which results of held-out data are kept.
 const KEPT_RESULTS: Technique = Technique { choice: Some("kept results"), sizes: sizes::held_out, ..TRAIN };
-/// Choices of when cached memory is released.
+/// A template of techniques that choose when cached memory is released.
 const EMPTY_CACHE: Technique = Technique { choice: Some("empty_cache"), sizes: sizes::large_first_step, ..TRAIN };
-/// Choices of what happens to gradients before a step.
+/// A template of techniques that choose how gradients are cleared before a step.
 const GRADIENTS: Technique =
     Technique { also_in: OTHER_TRAINING, choice: Some("gradients"), sizes: sizes::wide_model, ..TRAIN };
-/// Choices of what the backward pass computes again.
+/// A template of techniques that choose which parts the backward pass computes again.
 const CHECKPOINTING: Technique =
     Technique { also_in: OTHER_GPTS, choice: Some("checkpointing"), sizes: sizes::deep_model, ..TRAIN };
-/// Choices of the type of activations.
+/// A template of techniques that choose the data type of activations.
 const PRECISION: Technique =
     Technique { also_in: OTHER_TRAINING, choice: Some("precision"), sizes: sizes::long_sequences, ..TRAIN };
-/// Choices of the optimizer.
+/// A template of techniques that choose the optimizer.
 const OPTIMIZER: Technique = Technique {
     also_in: OTHER_TRAINING,
     baseline: "adamw",
@@ -111,15 +111,15 @@ const OPTIMIZER: Technique = Technique {
     sizes: sizes::wide_model_with_state,
     ..TRAIN
 };
-/// Settings of the pool, which show with sequences of different lengths.
+/// A template of settings of the pool, whose effects show with sequences of different lengths.
 const POOL_SETTING: Technique = Technique { also_in: ALL_OTHERS, ..VARIABLE_LENGTHS };
-/// Choices of the allocator.
+/// A template of techniques that choose the allocator.
 const ALLOCATOR: Technique = Technique { choice: Some("allocator"), ..ALLOCATOR_POOL };
-/// Choices of how training data gets to the device.
+/// A template of techniques that choose how training data gets to the device.
 const LOADING: Technique = Technique { choice: Some("loading"), ..LOADING_EAGER };
-/// Choices of how training data in host memory gets to the device.
+/// A template of techniques that choose how training data in host memory gets to the device.
 const LOADING_FROM_HOST: Technique = Technique { baseline: "loading-host", sizes: sizes::large_rows, ..LOADING };
-/// Choices of how memory that two streams use is freed.
+/// A template of techniques that choose how memory that two streams use is freed.
 const STREAM_SAFETY: Technique = Technique { choice: Some("stream safety"), ..SIDE_STREAM };
 
 /// All techniques; each follows its baseline.

@@ -1,13 +1,13 @@
-//! What a run of a technique measured.
+//! The results of a run of techniques.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The result of a run. Bytes are those of the allocator's counters.
+/// The results of a run. Bytes are read from the allocator's counters.
 ///
-/// Peaks are those of the whole run, except where a program says otherwise: inference resets them
-/// when the model is ready, generation after the prompt, and graphs after the warm-up.
+/// Peaks cover the whole run, except in three programs: inference resets them when the model is
+/// ready, generation after the prompt, and graphs after the warm-up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TechniqueReport {
     /// The techniques' names, joined by commas.
@@ -27,7 +27,7 @@ pub struct TechniqueReport {
     pub end_allocated_bytes: u64,
     /// Bytes held from the device after the last step.
     pub end_reserved_bytes: u64,
-    /// Number of times that the device provided memory.
+    /// Number of allocations from the device, such as calls of `cuMemAlloc`.
     pub device_allocations: u64,
     /// Bytes of allocated blocks after each step.
     pub step_allocated_bytes: Vec<u64>,
@@ -37,9 +37,10 @@ pub struct TechniqueReport {
     pub optimizer_bytes: u64,
     /// The median time of a step after the first two, in milliseconds.
     pub step_ms: f64,
-    /// The mean loss, or another number that the result determines, of each step.
+    /// The mean loss of each step. Programs without a loss report another number computed from the
+    /// step's result.
     pub losses: Vec<f32>,
-    /// What only some programs measure, by name.
+    /// Values that only some programs measure, by name.
     #[serde(flatten)]
     pub figures: BTreeMap<&'static str, Figure>,
 }
@@ -50,7 +51,7 @@ pub struct TechniqueReport {
 pub enum Figure {
     /// A size in bytes.
     Bytes(u64),
-    /// A number of things.
+    /// A count.
     Count(u64),
     /// A number without unit.
     Number(f64),
@@ -71,12 +72,12 @@ impl Figure {
     }
 }
 
-/// A step that has ended.
+/// The measurements of a step that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct TechniqueStep {
     /// The step's number, from 1.
     pub number: u64,
-    /// Number of all steps.
+    /// Total number of steps of the run.
     pub steps: u64,
     /// The loss.
     pub loss: f32,
@@ -88,8 +89,8 @@ pub struct TechniqueStep {
     pub peak_allocated_bytes: u64,
 }
 
-/// Returns the median of `times`, without the first two if there are more: they load kernels and
-/// reserve memory. 0 if there are none.
+/// Returns the median of `times`, or 0 if there are none. Of more than two, leaves out the first
+/// two: these steps load kernels and reserve memory.
 pub(super) fn median_after_warm_up(times: &[f64]) -> f64 {
     let mut times = if times.len() > 2 { times[2..].to_vec() } else { times.to_vec() };
     times.sort_by(f64::total_cmp);

@@ -20,7 +20,7 @@ use crate::training::Trainer;
 /// The models, data and results of a program, which live until the recording has ended.
 pub(super) type ProgramState = Box<dyn Any>;
 
-/// What a program is called with.
+/// The run of a program: its device, settings and measurements so far.
 pub(super) struct Run<'a> {
     pub(super) device: &'a Device,
     pub(super) settings: &'a Settings,
@@ -52,7 +52,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs `step` with each step's number, from 0, and measures it. `step` returns the loss.
+    /// Calls `step` with the index of each step, from 0, and measures it. `step` returns the loss.
+    /// Ends early if `stop` is set.
     pub(super) fn each_step(&mut self, mut step: impl FnMut(u64) -> Result<f32>) -> Result {
         for number in 0..self.settings.steps {
             if self.stop.load(Ordering::Relaxed) {
@@ -82,23 +83,23 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Stores a measured value of this program.
+    /// Stores a measured value in the report.
     pub(super) fn figure(&mut self, name: &'static str, figure: Figure) {
         self.report.figures.insert(name, figure);
     }
 
-    /// Stores a measured size of this program.
+    /// Stores a measured size in the report.
     pub(super) fn bytes(&mut self, name: &'static str, bytes: u64) {
         self.figure(name, Figure::Bytes(bytes));
     }
 
-    /// Stores the size of the optimizer states of trainers.
+    /// Stores the total size of the trainers' optimizer states in the report.
     pub(super) fn optimizers<'t>(&mut self, trainers: impl IntoIterator<Item = &'t Trainer>) {
         let bytes = trainers.into_iter().map(|trainer| trainer.optimizer().state_bytes() as u64);
         self.report.optimizer_bytes = bytes.sum();
     }
 
-    /// Measures the end of the run.
+    /// Measures the memory at the end of the run and returns the report.
     pub(super) fn finish(self, technique: String) -> TechniqueReport {
         let stats = self.device.stats();
         let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
@@ -118,8 +119,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A step of a program without [`Trainer`](crate::training::Trainer): its span and scope, until
-/// this is dropped.
+/// A guard of a step in a program without [`Trainer`](crate::training::Trainer): opens the step's
+/// span and scope. Dropping it closes them.
 #[must_use = "the step ends when this is dropped"]
 pub(super) struct StepScope {
     callbacks: Rc<Callbacks>,
@@ -129,7 +130,7 @@ pub(super) struct StepScope {
 }
 
 impl StepScope {
-    /// Begins step `number`, from 0.
+    /// Begins the step with the index `number`, from 0.
     pub(super) fn begin(device: &Device, number: u64) -> Self {
         let span = device.span(&format!("step {}", number + 1));
         let scope = Scope::open("step");

@@ -1,4 +1,4 @@
-//! What a program of the techniques does: its sizes and its switches.
+//! The settings of a program: its sizes, and the switches that techniques set.
 
 use vramscope_collector::{ConfError, Scope, Settings as PoolSettings};
 
@@ -10,10 +10,10 @@ use crate::modules::Parameter;
 use crate::optimizers::{Adam, ClearGradients, Method, Optimizer};
 use crate::training::{StepOptions, Trainer};
 
-/// What kind of device a program runs on, which determines its default sizes.
+/// The kind of device that a program runs on. It determines the default sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// This machine's processor.
+    /// This machine's CPU.
     Host,
     /// A GPU.
     Cuda,
@@ -30,12 +30,12 @@ impl DeviceKind {
     }
 }
 
-/// Which of a technique's default sizes a program has.
+/// The scale of a program's default sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Some MiB, for a processor: the default on the host.
+    /// Some MiB, for a CPU: the default on the host.
     Small,
-    /// Hundreds of MiB, as `examples/pytorch`: the default on GPUs.
+    /// Hundreds of MiB, like the programs in `examples/pytorch`: the default on GPUs.
     Large,
 }
 
@@ -58,27 +58,28 @@ pub struct Sizes {
     pub layers: Option<usize>,
     /// Width of the GPT's residual stream.
     pub width: Option<usize>,
-    /// Sequences, images or, in units of the default, rows in a batch.
+    /// Number of sequences or images in a batch. For programs with batches of rows, a factor of the
+    /// default number.
     pub batch: Option<usize>,
     /// Tokens of a sequence.
     pub length: Option<usize>,
     /// Seed of parameters and data.
     pub seed: Option<u64>,
-    /// The default sizes to begin with; `None` for those of the device.
+    /// The scale of the default sizes; `None` for the scale of the device.
     pub scale: Option<Scale>,
 }
 
-/// What a pass over held-out data does with its outputs.
+/// The results that a pass over held-out data keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KeptResults {
-    /// Copies them to the host.
+    /// Copies the outputs to the host.
     #[default]
     OnHost,
-    /// Appends them to a list, without their graph.
+    /// Appends the outputs to a list, without their gradient graph.
     Outputs,
-    /// Appends them to a list, with the graph that computed them.
+    /// Appends the outputs to a list, with their gradient graph.
     OutputsWithGraph,
-    /// Adds the losses up as tensors, with their graphs.
+    /// Adds up the losses as tensors, with their gradient graphs.
     LossesWithGraph,
 }
 
@@ -109,29 +110,28 @@ pub(super) enum Allocator {
 /// How training data gets to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Loading {
-    /// All of it before the first step.
+    /// All data is copied before the first step.
     #[default]
     Eager,
-    /// Each batch is made when it is needed.
+    /// Each batch is generated when it is needed.
     Generator,
-    /// All of it is in ordinary host memory; each batch is copied when it is needed.
+    /// All data is in ordinary host memory; each batch is copied when it is needed.
     Host,
     /// Each batch is read from a memory-mapped file when it is needed.
     Lazy,
-    /// The next batch is copied through page-locked memory on a stream of its own while a step
-    /// computes.
+    /// The next batch is copied through pinned memory on a second stream while a step computes.
     PinnedStaging,
 }
 
-/// How memory that two streams use is freed.
+/// The protection of memory that two streams use against early reuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StreamSafety {
-    /// The stream that allocated it waits for the other one first.
+    /// Before the free, the stream that allocated the memory waits for the other stream.
     #[default]
     Wait,
-    /// The pool is told of the use (`record_stream`).
+    /// The program records the other stream's use in the pool (`record_stream`).
     RecordStream,
-    /// The memory is freed without either: a mistake.
+    /// The memory is freed without protection, which is a mistake.
     Unprotected,
 }
 
@@ -146,52 +146,53 @@ pub(super) struct Settings {
     pub(super) steps: u64,
     /// Seed of parameters and data.
     pub(super) seed: u64,
-    /// Size of the GPT. Its `length` is that of the longest sequence.
+    /// Size of the GPT. Its `length` is the maximum length of a sequence.
     pub(super) gpt: GptConfig,
-    /// Sequences in a batch of the GPT, or images in one of the ResNet.
+    /// Number of sequences (GPT) or images (ResNet) in a batch.
     pub(super) batch: usize,
-    /// Sequences in the batch of the first step, if it has another size.
+    /// Number of sequences in the first step's batch, if it differs from `batch`.
     pub(super) first_batch: Option<usize>,
-    /// Lengths of the sequences of each step, in turns; empty if all have the model's length.
+    /// Sequence lengths that the steps use one after the other, repeatedly. If empty, all sequences
+    /// have the model's length.
     pub(super) lengths: Vec<usize>,
     /// Number of models that are trained in turns.
     pub(super) models: usize,
     /// Sequences in a pass over held-out data after each step; 0 for none.
     pub(super) evaluated: usize,
-    /// Learning rate and method of the optimizer.
+    /// Method and learning rate of the optimizer.
     pub(super) optimizer: (Method, f32),
-    /// Rows in a batch of the two-layer network, and its widths.
+    /// Number of rows in a batch of the two-layer network.
     pub(super) rows: usize,
     /// Width of the two-layer network's inputs and outputs.
     pub(super) row_width: usize,
-    /// Width of its hidden layer.
+    /// Width of the two-layer network's hidden layer.
     pub(super) hidden: usize,
-    /// Blocks in each stage of the ResNet.
+    /// Number of residual blocks in each stage of the ResNet.
     pub(super) depth: usize,
-    /// Height and width of its images.
+    /// Height and width of the ResNet's images, in pixels.
     pub(super) pixels: usize,
-    /// Tokens of the prompt that text is generated from.
+    /// Number of tokens in the prompt from which text is generated.
     pub(super) prompt: usize,
-    /// The most bytes that the pool may reserve.
+    /// Maximum number of bytes that the pool may reserve; `None` for no limit.
     pub(super) limit_bytes: Option<u64>,
 
-    /// What is computed again in the backward pass.
+    /// The parts of the model that the backward pass computes again.
     pub(super) recompute: Recompute,
-    /// Type of linear layers and convolutions in the forward pass.
+    /// Data type in which linear layers and convolutions compute the forward pass.
     pub(super) precision: DType,
-    /// Parts of a batch whose gradients are accumulated.
+    /// Number of parts into which a batch is split. Their gradients are accumulated.
     pub(super) parts: usize,
-    /// What happens to gradients before a step.
+    /// How gradients are cleared before a step.
     pub(super) clear: ClearGradients,
     /// Whether logits are freed before the backward pass.
     pub(super) frees_logits: bool,
-    /// What is kept of held-out data.
+    /// The results that passes over held-out data keep.
     pub(super) kept: KeptResults,
     /// When cached memory is released.
     pub(super) empty_cache: EmptyCache,
     /// Whether the model is dropped and its memory released at the end.
     pub(super) releases_memory: bool,
-    /// Whether models that wait are moved to the host.
+    /// Whether models are moved to the host while another model is trained.
     pub(super) offloads: bool,
     /// Whether ReLUs overwrite their arguments (two-layer network).
     pub(super) in_place: bool,
@@ -199,15 +200,15 @@ pub(super) struct Settings {
     pub(super) records_graph: bool,
     /// Whether weights are 8-bit integers (inference).
     pub(super) int8_weights: bool,
-    /// Whether keys and values are kept from token to token (generation).
+    /// Whether a cache keeps the keys and values of earlier tokens (generation).
     pub(super) kv_cache: bool,
     /// How data is loaded.
     pub(super) loading: Loading,
     /// Whether the batch grows until a step runs out of memory.
     pub(super) searches_batch: bool,
-    /// How memory on two streams is freed.
+    /// The protection of memory that two streams use.
     pub(super) streams: StreamSafety,
-    /// Whether all captured graphs have one private pool.
+    /// Whether all captured graphs share one private pool.
     pub(super) shares_graph_pool: bool,
     /// Settings of the pool, as in `PYTORCH_ALLOC_CONF`.
     pub(super) alloc_conf: Vec<&'static str>,
@@ -219,7 +220,7 @@ pub(super) struct Settings {
 pub(super) const ADAMW: Method = Method::Adam(Adam { weight_decay: 0.01, ..Adam::PYTORCH });
 
 impl Settings {
-    /// Returns the default sizes of a scale, without any technique; by default those of the device.
+    /// Returns the default sizes without any technique, for `scale` or else the scale of `device`.
     pub(super) fn new(device: DeviceKind, scale: Option<Scale>) -> Self {
         let scale = scale.unwrap_or(match device {
             DeviceKind::Host => Scale::Small,
@@ -278,7 +279,7 @@ impl Settings {
         self.scale.pick(small, large)
     }
 
-    /// Replaces sizes by those that the user chose.
+    /// Replaces default sizes by the sizes that the user chose.
     pub(super) fn set_sizes(&mut self, sizes: &Sizes) {
         let Sizes { steps, layers, width, batch, length, seed, scale: _ } = *sizes;
         self.steps = steps.unwrap_or(self.steps);
@@ -301,7 +302,7 @@ impl Settings {
         }
     }
 
-    /// Returns why the sizes are not usable, if so.
+    /// Returns a message if the sizes are not usable.
     pub(super) fn problem(&self) -> Option<String> {
         let GptConfig { layers, width, heads, length, .. } = self.gpt;
         let sizes = [("layers", layers, 1024), ("width", width, 1 << 16), ("batch", self.batch, 1 << 13)];

@@ -1,4 +1,4 @@
-//! What a technique is: a change of a program.
+//! The types of techniques and of the programs that they change.
 
 use super::settings::Settings;
 
@@ -26,7 +26,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Returns what the program does, as in messages.
+    /// Returns a description of the program, for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,21 +46,21 @@ impl Program {
 /// A change of a program's settings.
 pub(super) type Change = fn(&mut Settings);
 
-/// A memory technique: a change of a program, which a switch turns on.
+/// A memory technique: a change of a program, turned on by its name.
 pub struct Technique {
     /// The name, in kebab case.
     pub name: &'static str,
-    /// What it does to memory, in one sentence.
+    /// Its effect on memory, in one sentence.
     pub summary: &'static str,
     /// The program that it changes.
     pub program: Program,
-    /// Other programs that it can change, as in `resnet,mixed-bf16`.
+    /// Other programs that it can change when combined with their baseline: `resnet,mixed-bf16`.
     pub(super) also_in: &'static [Program],
-    /// The technique to compare it with: the program without it. A baseline has its own name.
+    /// The name of the baseline to compare it with. A baseline has its own name here.
     pub baseline: &'static str,
-    /// Of the techniques that set one choice, only one can be on.
+    /// The setting that it chooses. Techniques that choose the same setting exclude each other.
     pub(super) choice: Option<&'static str>,
-    /// Sets the sizes at which its effect shows. In a comparison both runs have them.
+    /// Sets the sizes at which its effect shows. In a comparison, both runs use these sizes.
     pub(super) sizes: Change,
     /// Turns it on.
     pub(super) apply: Change,

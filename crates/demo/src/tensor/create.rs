@@ -1,4 +1,4 @@
-//! New tensors.
+//! Functions that create tensors.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::ops::arguments;
 
 /// Returns the number of elements of a tensor with this shape; `None` if it overflows.
 pub(crate) fn checked_len(shape: &[usize]) -> Option<usize> {
-    // A dimension of 0 does not make the others valid: parts of the shape are multiplied, too.
+    // Leaves out dimensions of 0: kernels also multiply parts of a shape, which must not overflow.
     shape.iter().filter(|&&size| size != 0).try_fold(1usize, |len, &size| len.checked_mul(size))?;
     Some(shape.iter().product())
 }
@@ -19,7 +19,7 @@ pub(crate) fn checked_len(shape: &[usize]) -> Option<usize> {
 /// Returns the size in bytes of a tensor with this shape.
 ///
 /// # Errors
-/// If no memory is that large.
+/// If the size exceeds `isize::MAX`.
 fn size_in_bytes(operation: &'static str, shape: &[usize], dtype: DType) -> Result<usize> {
     // Addresses within a tensor are computed with signed offsets.
     let bytes = checked_len(shape).and_then(|len| len.checked_mul(dtype.bytes()));
@@ -29,7 +29,7 @@ fn size_in_bytes(operation: &'static str, shape: &[usize], dtype: DType) -> Resu
 }
 
 impl Tensor {
-    /// Allocates a tensor without initializing it: an operation writes all its elements.
+    /// Allocates a tensor without initializing it. The calling operation writes all elements.
     #[track_caller]
     pub(crate) fn empty(device: &Device, shape: &[usize], dtype: DType) -> Result<Self> {
         let storage = Storage::allocate(device, size_in_bytes("allocate", shape, dtype)?)?;
@@ -77,8 +77,9 @@ impl Tensor {
         Self::from_bytes(device, shape, DType::F32, &bytes)
     }
 
-    /// Creates a tensor of `f32` from the results of calls of `element`, in row-major order.
-    /// Allocates the memory first, so that a tensor that is too large costs no memory on the host.
+    /// Creates a tensor of `f32` whose elements `element` returns, one a call, in row-major order.
+    /// Allocates the device's memory first, so that a tensor that is too large costs no host
+    /// memory.
     #[track_caller]
     pub(crate) fn from_calls(device: &Device, shape: &[usize], mut element: impl FnMut() -> f32) -> Result<Self> {
         let _operation = Operation::enter("upload");
@@ -115,7 +116,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Returns a copy in new memory, without history.
+    /// Returns a copy in new memory, without a gradient graph.
     ///
     /// # Errors
     /// If the memory cannot be allocated or copied.

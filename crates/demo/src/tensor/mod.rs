@@ -1,8 +1,8 @@
-//! Tensors: elements in a device's memory, with a shape and optionally a history.
+//! Tensors: elements in a device's memory, with a shape and optionally a gradient graph.
 //!
-//! A [`Tensor`] is a handle; clones share memory, gradient and history. Tensors are contiguous, in
-//! row-major order. Memory is freed when its last handle is dropped, including the handles that a
-//! graph has saved for the backward pass.
+//! A [`Tensor`] is a handle; clones share memory, gradient and gradient graph. Tensors are
+//! contiguous, in row-major order. Memory is freed when its last handle is dropped, including the
+//! handles that a gradient graph has saved for the backward pass.
 
 mod create;
 mod read;
@@ -25,10 +25,11 @@ pub(crate) use storage::Storage;
 
 /// A contiguous tensor of any number of dimensions, in a [`Device`]'s memory.
 ///
-/// Clones are handles of one tensor: they share memory, gradient and history. The memory is freed
-/// when the last handle is dropped, including those that a graph keeps for the backward pass.
+/// Clones are handles of one tensor: they share memory, gradient and gradient graph. The memory is
+/// freed when the last handle is dropped, including the handles that a gradient graph keeps for the
+/// backward pass.
 ///
-/// In the documentation, *rows* are runs of the last dimension: a tensor `[2, 3, 4]` has 6 rows of
+/// In the documentation, *rows* extend over the last dimension: a tensor `[2, 3, 4]` has 6 rows of
 /// 4 elements.
 #[derive(Clone)]
 pub struct Tensor(Rc<TensorState>);
@@ -43,12 +44,13 @@ struct TensorState {
     requires_grad: Cell<bool>,
     /// The gradient of a leaf.
     grad: RefCell<Option<Tensor>>,
-    /// The operation that computed the tensor, if it must be differentiated.
+    /// The node of the operation that computed the tensor; `None` if it needs no backward pass.
     node: Option<Rc<Node<Tensor>>>,
 }
 
 impl Tensor {
-    /// Creates a tensor without history.
+    /// Creates a tensor without a gradient graph. `offset` is the first element's index in the
+    /// storage.
     pub(crate) fn from_storage(storage: Rc<Storage>, offset: usize, shape: Vec<usize>, dtype: DType) -> Self {
         Self::with_node(storage, offset, shape, dtype, None)
     }
@@ -64,19 +66,19 @@ impl Tensor {
         Self(Rc::new(TensorState { storage, offset, shape, dtype, requires_grad, grad, node }))
     }
 
-    /// Returns another tensor in this memory, computed by the operation `node`.
+    /// Returns a tensor in this memory whose gradient graph ends with `node`; `None` for no graph.
     pub(crate) fn with_history(&self, node: Option<Rc<Node<Self>>>) -> Self {
         Self::with_node(Rc::clone(&self.0.storage), self.0.offset, self.0.shape.clone(), self.0.dtype, node)
     }
 
-    /// Returns a tensor with this memory and another shape of equally many elements, without
-    /// history.
+    /// Returns a tensor in this memory with another shape of equally many elements, without a
+    /// gradient graph.
     pub(crate) fn with_shape(&self, shape: Vec<usize>) -> Self {
         Self::from_storage(Rc::clone(&self.0.storage), self.0.offset, shape, self.0.dtype)
     }
 
-    /// Returns the `len` indices from `start` on of the first dimension, in this memory, without
-    /// history.
+    /// Returns the part of `len` indices from `start` on in the first dimension, in this memory,
+    /// without a gradient graph.
     pub(crate) fn part(&self, start: usize, len: usize) -> Self {
         let row: usize = self.0.shape[1..].iter().product();
         let shape = [&[len], &self.0.shape[1..]].concat();
@@ -129,14 +131,14 @@ impl Tensor {
         self.len() * self.0.dtype.bytes()
     }
 
-    /// Returns the address of the first element in the device's memory; 0 if there are no elements
-    /// or they are on the host.
+    /// Returns the address of the first element in the device's memory; 0 for a tensor without
+    /// elements, and while the elements are moved to the host.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.storage.address() + (self.0.offset * self.0.dtype.bytes()) as u64
     }
 
-    /// Returns the memory, for kernels.
+    /// Returns the memory as a slice for kernels.
     ///
     /// # Panics
     /// If the elements are on the host.
@@ -157,9 +159,9 @@ impl Tensor {
         &self.0.storage
     }
 
-    /// Moves the elements to the host, until [`move_to_device`](Self::move_to_device), and frees
-    /// the tensor's memory on the device. Other tensors in that memory move, too. Operations on
-    /// them panic meanwhile.
+    /// Moves the elements to the host and frees the tensor's memory on the device. Other tensors in
+    /// this memory move, too. Operations on them panic until
+    /// [`move_to_device`](Self::move_to_device).
     ///
     /// # Errors
     /// If the copy fails.
@@ -167,7 +169,8 @@ impl Tensor {
         self.0.storage.move_to_host()
     }
 
-    /// Moves the elements back to the device, to new memory. Does nothing if they are there.
+    /// Moves the elements from the host back to the device, to new memory. Does nothing if they are
+    /// on the device.
     ///
     /// # Errors
     /// If the memory cannot be allocated or written.
@@ -177,7 +180,7 @@ impl Tensor {
         self.0.storage.move_to_device()
     }
 
-    /// Returns true if no other tensor or saved state uses this memory, so that it can be reused
+    /// Returns true if no other tensor or gradient graph uses this memory, so that it can be reused
     /// for a result.
     pub(crate) fn is_unique(&self) -> bool {
         Rc::strong_count(&self.0) == 1 && Rc::strong_count(&self.0.storage) == 1
@@ -200,7 +203,7 @@ impl Tensor {
         self
     }
 
-    /// Returns the gradient that backward passes have accumulated; only leaves have one.
+    /// Returns the gradient that backward passes have accumulated. Only leaves have a gradient.
     #[must_use]
     pub fn grad(&self) -> Option<Self> {
         self.0.grad.borrow().clone()
@@ -216,14 +219,14 @@ impl Tensor {
         self.0.grad.replace(grad);
     }
 
-    /// Returns this tensor without its history: a tensor in the same memory that needs no gradient.
+    /// Returns a tensor in this memory that has no gradient graph and needs no gradient.
     #[must_use]
     pub fn detach(&self) -> Self {
         self.with_history(None)
     }
 
-    /// Prepares a change of the elements in place: marks tensors in this memory that were saved for
-    /// a backward pass as changed.
+    /// Prepares a change of the elements in place: increments the version of this memory, so that a
+    /// backward pass that has saved it returns an error.
     ///
     /// # Errors
     /// If the tensor is a leaf that requires a gradient while gradients are recorded.
@@ -235,16 +238,16 @@ impl Tensor {
         Ok(())
     }
 
-    /// Records that work on stream `index` uses the tensor, as `torch.Tensor.record_stream`: when
-    /// the tensor is freed, its memory is reused only after the work queued on that stream until
-    /// then.
+    /// Records that work on stream `index` uses the tensor, like `torch.Tensor.record_stream`. When
+    /// the tensor is freed, its memory is not reused before the work queued on that stream until
+    /// then has ended.
     ///
     /// # Errors
     /// If the stream or the allocator fails.
     pub fn record_stream(&self, index: usize) -> Result {
         let stream = self.device().stream_number(index)?;
         match self.0.storage.address() {
-            // Without bytes, or with its bytes on the host, the tensor has no memory to delay.
+            // A tensor without bytes, or with its bytes on the host, has no memory on the device.
             0 => Ok(()),
             address => self.device().memory().record_stream(address, stream),
         }

@@ -1,4 +1,4 @@
-//! Copies of tensors' elements on the host.
+//! Functions that copy tensors' elements to the host.
 
 use super::Tensor;
 use crate::dtype::DType;

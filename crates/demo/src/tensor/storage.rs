@@ -1,4 +1,4 @@
-//! The memory of tensors.
+//! Storage: an allocation that one or more tensors share.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -14,14 +14,14 @@ use crate::operation::{MemoryChangeKind, change_memory, line};
 /// memory.
 pub(crate) struct Storage {
     device: Device,
-    /// 0 if there are no bytes, or if they are in `host_copy`.
+    /// Address on the device; 0 if there are no bytes, or if they are in `host_copy`.
     address: Cell<u64>,
     bytes: usize,
     /// Number of in-place changes; see [`Saved`](crate::autograd::Saved).
     version: Cell<u64>,
-    /// The source line of the request. The free is attributed to it, because a drop has no line.
+    /// The source line of the request. It is also recorded for the free, because a drop has none.
     location: Cell<&'static Location<'static>>,
-    /// The bytes while they wait on the host: see [`move_to_host`](Self::move_to_host).
+    /// The bytes while they are on the host: see [`move_to_host`](Self::move_to_host).
     host_copy: RefCell<Option<Vec<u8>>>,
 }
 
@@ -41,7 +41,7 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Requests the memory from the device, if it has bytes.
+    /// Requests the memory from the device's allocator, unless the size is 0.
     fn request(&self) -> Result {
         if self.bytes > 0 {
             let (device, bytes, location) = (&self.device, self.bytes as u64, self.location.get());
@@ -53,7 +53,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Frees the memory, if there is any.
+    /// Frees the memory on the device, if there is any.
     fn release(&self) {
         let (address, location) = (self.address.take(), self.location.get());
         if address == 0 {
@@ -75,11 +75,11 @@ impl Storage {
         unsafe { RawSlice::new(self.address.get(), self.bytes, DType::U8) }
     }
 
-    /// Copies the bytes to the host and frees the memory, until
-    /// [`move_to_device`](Self::move_to_device). Does nothing if they are on the host.
+    /// Copies the bytes to the host and frees the memory on the device. Does nothing if the bytes
+    /// are on the host.
     ///
     /// # Errors
-    /// If the copy fails. Nothing is changed then.
+    /// If the copy fails. The bytes then stay on the device.
     pub(crate) fn move_to_host(&self) -> Result {
         if self.address.get() != 0 {
             let mut bytes = vec![0; self.bytes];
@@ -90,7 +90,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Copies bytes that wait on the host to new memory.
+    /// Copies the bytes from the host to new memory on the device. Does nothing if they are there.
     ///
     /// # Errors
     /// If the memory cannot be allocated or written.
@@ -110,7 +110,7 @@ impl Storage {
         &self.device
     }
 
-    /// Returns the address; 0 if there are no bytes, or if they wait on the host.
+    /// Returns the address on the device; 0 if there are no bytes, or if they are on the host.
     pub(crate) fn address(&self) -> u64 {
         self.address.get()
     }

@@ -1,4 +1,4 @@
-//! The allocated bytes of nested intervals of a program.
+//! Measurement of allocated bytes over nested intervals of a program.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,26 +6,25 @@ use super::text_table::difference;
 use crate::device::Device;
 use crate::operation::{MemoryChange, OperationObserver};
 
-/// The allocated bytes of one interval.
+/// The allocated bytes of a device in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interval {
-    /// At the beginning.
+    /// Allocated bytes at the beginning.
     pub(super) before: u64,
-    /// The most within.
+    /// Maximum of the allocated bytes within the interval.
     pub(super) peak: u64,
-    /// At the end.
+    /// Allocated bytes at the end.
     pub(super) after: u64,
 }
 
-/// Measures the allocated bytes of nested intervals. The peaks are its own: those of the allocator
-/// are neither read nor reset.
+/// An observer that measures the allocated bytes of nested intervals. It computes its own peaks: it
+/// neither reads nor resets the allocator's peaks.
 pub(super) struct Intervals {
     device: Device,
-    /// Bytes before and peak so far of the open intervals, the innermost last. A peak is passed on
-    /// to the outer interval when the inner one ends.
+    /// Bytes at the beginning and peak so far of each open interval, the innermost last. When an
+    /// interval ends, its peak raises the peak of the outer interval.
     open: RefCell<Vec<(u64, u64)>>,
-    /// Changes of the allocated bytes while no interval was open, and in intervals that were
-    /// forgotten.
+    /// Changes of the allocated bytes while no interval was open, and in discarded intervals.
     outside: Cell<i64>,
     /// Changes of the allocated bytes since the outermost open interval began.
     within: Cell<i64>,
@@ -40,7 +39,7 @@ impl Intervals {
         &self.device
     }
 
-    /// Begins an interval inside those that are open.
+    /// Begins an interval inside the open intervals.
     pub(super) fn begin(&self) {
         let now = self.device.memory().allocated_bytes();
         self.open.borrow_mut().push((now, now));
@@ -58,13 +57,13 @@ impl Intervals {
         Some(Interval { before, peak, after })
     }
 
-    /// Forgets the open intervals.
+    /// Discards the open intervals.
     pub(super) fn clear(&self) {
         self.open.borrow_mut().clear();
         self.outside.set(self.outside.get() + self.within.take());
     }
 
-    /// Returns how the allocated bytes changed outside of the intervals that have ended.
+    /// Returns the change of the allocated bytes outside of the intervals that have ended.
     pub(super) fn outside_bytes(&self) -> i64 {
         self.outside.get() + self.within.get()
     }

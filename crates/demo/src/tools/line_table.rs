@@ -1,4 +1,4 @@
-//! Memory by source line.
+//! The tool that measures memory by source line.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -15,13 +15,13 @@ use super::text_table::{TextTable, change_text, difference};
 use crate::device::Device;
 use crate::operation::{MemoryChange, MemoryChangeKind, Observation, OperationObserver};
 
-/// Most characters of a source line in the table as text.
+/// Maximum number of characters of a source line in the table as text.
 const MAX_SOURCE_CHARACTERS: usize = 60;
 
-/// A source line: its file and number.
+/// A source line: its file and line number.
 type Line = (&'static str, u32);
 
-/// Measures the memory that each source line of the program requests.
+/// A tool that measures the memory that each source line of the program requests.
 ///
 /// Bytes are allocated bytes of one device: the sizes of blocks after rounding. Memory that an
 /// operation's backward pass requests counts for the line of the forward call.
@@ -62,7 +62,7 @@ impl LineTable {
     }
 }
 
-/// Receives each operation that begins or ends, and counts it for a [`LineTable`].
+/// An observer that assigns operations and memory to source lines, for a [`LineTable`].
 struct Lines {
     device: Device,
     start_bytes: u64,
@@ -136,22 +136,22 @@ impl OperationObserver for Lines {
 /// A source line in a [`LineReport`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LineRow {
-    /// Path of the file, as the compiler was given it.
+    /// Path of the file, as it was passed to the compiler.
     pub file: String,
     /// Number of the line, from 1.
     pub line: u32,
     /// The line's text, without indentation; empty if the file could not be read.
     pub source: String,
-    /// Number of operations that the program called in this line, not those in the backward pass.
+    /// Number of operations that the program called in this line, without backward passes.
     pub calls: u64,
-    /// Bytes of the line's blocks that are live at the end.
+    /// Bytes of the line's blocks that are live when the report is made.
     pub live_bytes: u64,
-    /// The most bytes of the line's blocks that were live at one moment.
+    /// Maximum of the bytes of the line's live blocks.
     pub peak_bytes: u64,
-    /// Allocated bytes of the whole device when the line's last call had ended; `None` without a
-    /// call, such as for the lines of a checkpoint's second forward pass.
+    /// Allocated bytes of the whole device after the line's last call. `None` for a line without
+    /// calls, such as a line that only runs in a checkpoint's recomputation.
     pub total_after_bytes: Option<u64>,
-    /// How the allocated bytes of the whole device changed during the line's last call.
+    /// Change of the allocated bytes of the whole device during the line's last call.
     pub change_bytes: Option<i64>,
     /// Bytes of all blocks that the line has allocated, freed or not.
     pub allocated_bytes: u64,
@@ -159,19 +159,20 @@ pub struct LineRow {
     pub allocations: u64,
 }
 
-/// The table of a [`LineTable`]. Displayed, it is text.
+/// The measurements of a [`LineTable`], with a row for each source line. `Display` formats them as
+/// a table.
 ///
 /// The rows' live bytes add up to `end_bytes - start_bytes + freed_older_bytes`, if all memory was
 /// allocated and freed for tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LineReport {
-    /// The lines, in order of file and number.
+    /// The lines, in order of file and line number.
     pub rows: Vec<LineRow>,
     /// Allocated bytes of the device when the table was created.
     pub start_bytes: u64,
-    /// Bytes of the blocks that were allocated before the table was created, and freed since.
+    /// Bytes of the blocks that were allocated before the table was created and freed afterwards.
     pub freed_older_bytes: u64,
-    /// Allocated bytes of the device at the end.
+    /// Allocated bytes of the device when the report was made.
     pub end_bytes: u64,
 }
 

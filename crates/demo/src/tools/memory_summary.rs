@@ -13,8 +13,8 @@ use super::text_table::TextTable;
 use crate::device::Device;
 use crate::training::{Callback, Phase};
 
-/// Writes the counters of a device's allocator as text, as `print(torch.cuda.memory_summary())` in
-/// short.
+/// Writes the counters of a device's allocator as text: a short form of
+/// `print(torch.cuda.memory_summary())`.
 ///
 /// # Errors
 /// If `out` cannot be written.
@@ -22,7 +22,7 @@ pub fn print_memory(device: &Device, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{}", MemorySummary::of(device))
 }
 
-/// The memory of a device at the end of a phase. Displayed, it is a line of text.
+/// The memory of a device at the end of a phase. `Display` formats it as one line of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryLogEntry {
     /// The step's number, from 1.
@@ -56,7 +56,8 @@ pub struct MemoryLog<F> {
 }
 
 impl<F: Fn(MemoryLogEntry)> MemoryLog<F> {
-    /// Calls `receive` in each step whose number is a multiple of `every`, and in the first one.
+    /// Creates a callback that calls `receive` after the phases of the first step and of each step
+    /// whose number is a multiple of `every`.
     #[must_use]
     pub fn new(device: &Device, every: NonZeroU64, receive: F) -> Self {
         Self { device: device.clone(), every: every.get(), steps: Cell::new(0), receive }
@@ -95,7 +96,7 @@ pub struct NowAndPeak {
     pub peak: u64,
 }
 
-/// The counters of a device's allocator at one moment. Displayed, they are text.
+/// The counters of a device's allocator at one moment. `Display` formats them as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemorySummary {
     /// Bytes of allocated blocks, after rounding.

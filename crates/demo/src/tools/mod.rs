@@ -3,12 +3,12 @@
 //! - [`PhaseTable`]: memory before, within and after each phase and layer of a training step.
 //! - [`LineTable`]: memory by source line, as `pytorch_memlab` shows it.
 //! - [`Profiler`]: memory and time by operation, as `torch.profiler` shows them.
-//! - [`print_memory`]: the allocator's counters, as `torch.cuda.memory_summary()` in short.
+//! - [`print_memory`]: the allocator's counters, a short form of `torch.cuda.memory_summary()`.
 //! - [`MemoryLog`]: allocated, reserved and peak bytes at the end of each phase.
 //! - [`TensorboardLog`]: an event file for TensorBoard, written while training goes on.
 //!
-//! A tool watches the thread that creates it until it is dropped. Several can watch at once. They
-//! read the allocator's counters and reset nothing, so peaks that the program measures stay.
+//! A tool watches the thread that creates it until it is dropped. Several tools can watch a thread.
+//! Tools never reset the allocator's counters, so they do not affect peaks that the program reads.
 //! `docs/tools.md` defines every figure.
 
 mod intervals;

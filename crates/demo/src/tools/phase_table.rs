@@ -1,4 +1,4 @@
-//! Memory by phase of the training step.
+//! The tool that measures memory and time by phase of the training step.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::operation::Observation;
 use crate::training::{Callback, Phase};
 
-/// Number of calls of a phase whose median time is computed: the last ones.
+/// Number of last calls of a phase or layer from which the median time is computed.
 const TIMED_CALLS: usize = 1024;
 
 /// A callback that measures memory and time of each phase and layer of a training step.
@@ -29,8 +29,7 @@ pub struct PhaseTable {
     timing: Timing,
     layer_depth: usize,
     phase: Cell<Phase>,
-    /// Indexes of the rows of open phases and layers with the time of their beginning, innermost
-    /// last.
+    /// Row index and start time of each open phase and layer, the innermost last.
     open: RefCell<Vec<(usize, Instant)>>,
     rows: RefCell<Vec<Measured>>,
     /// Index of each row by its name.
@@ -38,11 +37,11 @@ pub struct PhaseTable {
     _observation: Observation,
 }
 
-/// The measured calls of a phase or layer.
+/// The measurements of all calls of a phase or layer.
 struct Measured {
     name: String,
     calls: u64,
-    /// The call with the highest peak, the first of equal ones.
+    /// The call with the highest peak; of equal peaks, the first call.
     highest: Interval,
     /// Sum of the kept bytes of all calls.
     kept_in_all: i64,
@@ -51,9 +50,9 @@ struct Measured {
 }
 
 impl PhaseTable {
-    /// Creates a table of the memory of `device`, with rows for layers up to `layer_depth` names
-    /// deep: 1 for the model, 2 for its blocks; 0 for phases only. It measures once it is added to
-    /// a trainer.
+    /// Creates a table of the memory of `device`, which measures after it is added to a trainer.
+    /// `layer_depth` is the maximum number of names in the path of a layer that gets a row: 0 for
+    /// phases only, 1 for the model, 2 for its blocks.
     #[must_use]
     pub fn new(device: &Device, timing: Timing, layer_depth: usize) -> Self {
         let intervals = Rc::new(Intervals::new(device));
@@ -70,8 +69,8 @@ impl PhaseTable {
         }
     }
 
-    /// Returns the table so far: phases and layers in the order in which they first began, without
-    /// those that have not ended yet.
+    /// Returns the table so far: phases and layers in the order in which they first began. Leaves
+    /// out phases and layers without a call that has ended.
     #[must_use]
     pub fn report(&self) -> PhaseReport {
         let rows = self.rows.borrow();
@@ -94,7 +93,7 @@ impl PhaseTable {
         self.open.borrow_mut().push((row, self.timing.now(self.intervals.device())));
     }
 
-    /// Ends the call that began last.
+    /// Ends the innermost open call.
     fn end(&self) {
         let Some((row, start)) = self.open.borrow_mut().pop() else { return };
         let time = nanoseconds(start, self.timing.now(self.intervals.device()));
@@ -146,7 +145,7 @@ impl Callback for PhaseTable {
 }
 
 impl Measured {
-    /// Adds a call.
+    /// Adds a call that took `time` nanoseconds.
     fn add(&mut self, interval: Interval, time: u64) {
         if self.calls == 0 || interval.peak > self.highest.peak {
             self.highest = interval;
@@ -178,8 +177,8 @@ impl Measured {
 
 /// A phase or layer in a [`PhaseReport`].
 ///
-/// Before, peak, after and kept are those of the call with the highest peak, the first of equal
-/// ones.
+/// `before_bytes`, `peak_bytes`, `after_bytes` and `kept_bytes` describe the call with the highest
+/// peak; of equal peaks, the first call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PhaseRow {
     /// The phase, such as `forward`, or the phase and the path of the layer, such as `forward
@@ -189,19 +188,20 @@ pub struct PhaseRow {
     pub calls: u64,
     /// Allocated bytes when the call began.
     pub before_bytes: u64,
-    /// The most allocated bytes during the call.
+    /// Maximum of the allocated bytes during the call.
     pub peak_bytes: u64,
-    /// Allocated bytes when the call had ended.
+    /// Allocated bytes after the call.
     pub after_bytes: u64,
-    /// After - before.
+    /// `after_bytes - before_bytes`.
     pub kept_bytes: i64,
-    /// The sum of after - before over all calls.
+    /// The sum of after minus before over all calls.
     pub kept_in_all_bytes: i64,
     /// Median time of the last 1,024 calls, in nanoseconds.
     pub median_ns: u64,
 }
 
-/// The table of a [`PhaseTable`]. Displayed, it is text.
+/// The measurements of a [`PhaseTable`], with a row for each phase and layer. `Display` formats
+/// them as a table.
 ///
 /// The kept bytes of all steps and `outside_bytes` add up to `pool_allocated_bytes`, if all memory
 /// was allocated and freed for tensors.
@@ -209,9 +209,9 @@ pub struct PhaseRow {
 pub struct PhaseReport {
     /// The phases and layers in the order in which they first began.
     pub rows: Vec<PhaseRow>,
-    /// How the allocated bytes changed outside of the steps.
+    /// Change of the allocated bytes outside of the steps.
     pub outside_bytes: i64,
-    /// How the allocator's allocated bytes changed since the table was created.
+    /// Change of the allocator's allocated bytes since the table was created.
     pub pool_allocated_bytes: i64,
 }
 

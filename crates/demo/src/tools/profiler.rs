@@ -1,4 +1,4 @@
-//! Memory and time by operation.
+//! The tool that measures memory and time by operation.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,10 +15,11 @@ use super::timing::{Timing, nanoseconds};
 use crate::device::Device;
 use crate::operation::{MemoryChange, MemoryChangeKind, Observation, OperationObserver};
 
-/// Name of the row for what happens outside of operations.
+/// Name of the row for changes of memory outside of operations.
 const OUTSIDE: &str = "(outside of operations)";
 
-/// Measures the memory and time of operations, as `torch.profiler` with `profile_memory=True`.
+/// A tool that measures the memory and time of operations, like `torch.profiler` with
+/// `profile_memory=True`.
 pub struct Profiler {
     operations: Rc<Operations>,
     _observation: Observation,
@@ -35,8 +36,8 @@ impl Profiler {
         Self { _observation: Observation::start(operations.clone()), operations }
     }
 
-    /// Returns the table so far, sorted by `sort`. Operations that have not ended have no call and
-    /// no time yet.
+    /// Returns the table so far, sorted by `sort`. Calls and times exclude operations that have not
+    /// ended.
     #[must_use]
     pub fn report(&self, sort: SortBy) -> ProfileReport {
         let Operations { device, start, state, .. } = &*self.operations;
@@ -80,7 +81,7 @@ impl SortBy {
     }
 }
 
-/// Counters of the allocator.
+/// The allocator's counters of requested and allocated bytes.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     requested: u64,
@@ -94,7 +95,7 @@ impl Counters {
     }
 }
 
-/// Receives each operation that begins or ends, and counts it for a [`Profiler`].
+/// An observer that assigns memory and time to operations, for a [`Profiler`].
 struct Operations {
     device: Device,
     timing: Timing,
@@ -105,7 +106,7 @@ struct Operations {
 /// The table of operations so far, and the open operations.
 #[derive(Default)]
 struct ProfilerState {
-    /// The first one is that of [`OUTSIDE`].
+    /// One row for each operation. The first row is [`OUTSIDE`].
     rows: Vec<ProfileRow>,
     /// Index of each operation's row by its name.
     index: HashMap<String, usize>,
@@ -113,18 +114,19 @@ struct ProfilerState {
     open: Vec<OpenOperation>,
 }
 
+/// An operation that has begun and not ended.
 struct OpenOperation {
     /// Index of the operation's row.
     row: usize,
-    /// False inside another operation of this name: the totals have it already.
+    /// False inside another operation of this name, whose totals already include this one.
     is_outermost: bool,
     start: Instant,
-    /// Nanoseconds of the operations inside it.
+    /// Nanoseconds of the operations nested in it that have ended.
     nested_ns: u64,
 }
 
 impl ProfilerState {
-    /// Adds a change of requested and allocated bytes to the open operations.
+    /// Adds a change of requested and allocated bytes to the rows of the open operations.
     fn change(&mut self, requested: i64, allocated: i64) {
         let own = self.open.last().map_or(0, |open| open.row);
         self.rows[own].own_requested_bytes += requested;
@@ -154,7 +156,7 @@ impl OperationObserver for Operations {
     fn end(&self) {
         let now = self.timing.now(&self.device);
         let mut state = self.state.borrow_mut();
-        // An operation that began before this profiler has no entry.
+        // An operation that began before this profiler is not in `open`.
         let Some(OpenOperation { row, is_outermost, start, nested_ns }) = state.open.pop() else { return };
         let time = nanoseconds(start, now);
         if let Some(outer) = state.open.last_mut() {
@@ -176,28 +178,29 @@ impl OperationObserver for Operations {
     }
 }
 
-/// An operation in a [`ProfileReport`]. Bytes are those allocated minus those freed.
+/// An operation in a [`ProfileReport`]. Bytes are allocated minus freed bytes, over all calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProfileRow {
     /// The operation, such as `matmul` or `matmul_backward`.
     pub name: String,
     /// Number of calls that have ended.
     pub calls: u64,
-    /// Bytes as requested, without those of operations inside this one.
+    /// Requested bytes (before rounding), without nested operations.
     pub own_requested_bytes: i64,
-    /// Bytes as requested, with those of operations inside this one.
+    /// Requested bytes (before rounding), with nested operations.
     pub total_requested_bytes: i64,
-    /// Bytes of blocks after rounding, without those of operations inside this one.
+    /// Bytes of blocks (after rounding), without nested operations.
     pub own_allocated_bytes: i64,
-    /// Bytes of blocks after rounding, with those of operations inside this one.
+    /// Bytes of blocks (after rounding), with nested operations.
     pub total_allocated_bytes: i64,
-    /// Nanoseconds, without those of operations inside this one.
+    /// Nanoseconds, without nested operations.
     pub own_ns: u64,
-    /// Nanoseconds, with those of operations inside this one.
+    /// Nanoseconds, with nested operations.
     pub total_ns: u64,
 }
 
-/// The table of a [`Profiler`]. Displayed, it is text.
+/// The measurements of a [`Profiler`], with a row for each operation. `Display` formats them as a
+/// table.
 ///
 /// The own bytes of all rows add up to the changes of the allocator's counters, if all memory was
 /// allocated and freed for tensors. The counter of requested bytes lags behind if a free waits for
@@ -206,9 +209,9 @@ pub struct ProfileRow {
 pub struct ProfileReport {
     /// The operations, and a row for the changes outside of operations.
     pub rows: Vec<ProfileRow>,
-    /// How the allocator's requested bytes changed.
+    /// Change of the allocator's requested bytes since the profiler was created.
     pub pool_requested_bytes: i64,
-    /// How the allocator's allocated bytes changed.
+    /// Change of the allocator's allocated bytes since the profiler was created.
     pub pool_allocated_bytes: i64,
 }
 

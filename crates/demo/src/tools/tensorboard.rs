@@ -1,4 +1,4 @@
-//! Scalars for TensorBoard, written while training goes on.
+//! The tool that writes scalars for TensorBoard while a training runs.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File, OpenOptions};
@@ -30,9 +30,9 @@ pub struct TensorboardLog {
     intervals: Rc<Intervals>,
     /// Number of steps that have ended.
     steps: Cell<u64>,
-    /// Set while a step runs.
+    /// Start time of the current step; `None` between steps.
     start: Cell<Option<Instant>>,
-    /// What has been measured of the step that ended last.
+    /// The scalars of the step that ended last, by tag.
     measured: RefCell<Vec<(&'static str, f64)>>,
     file: RefCell<ScalarFile<File>>,
     /// The first error. Nothing is written after it.
@@ -42,10 +42,10 @@ pub struct TensorboardLog {
 
 impl TensorboardLog {
     /// Creates an event file in `folder` for the memory of `device`, and the folder if it does not
-    /// exist. The callback is to be added to a trainer.
+    /// exist. The caller adds the callback to a trainer.
     ///
     /// The loss is read at each step whose number is a multiple of `loss_every`; reading it waits
-    /// for a GPU. 0 leaves it out.
+    /// for the GPU. With 0, no loss is read or written.
     ///
     /// # Errors
     /// If the folder or file cannot be created or written.
@@ -74,7 +74,7 @@ impl TensorboardLog {
         &self.path
     }
 
-    /// Adds the loss of the step that has ended last, for a program that computes it itself.
+    /// Adds the loss of the step that ended last, for a program that computes the loss itself.
     pub fn add_loss(&self, loss: f32) {
         self.add_scalar("loss", self.steps.get(), f64::from(loss));
     }
@@ -84,8 +84,8 @@ impl TensorboardLog {
         self.write(step, &[(tag, value)]);
     }
 
-    /// Returns the error that ended the writing, if there is one. Training goes on without the
-    /// file.
+    /// Returns the first write error, if there was one. Nothing is written after an error, and
+    /// training continues.
     pub fn take_error(&self) -> Option<io::Error> {
         self.error.take()
     }
@@ -138,7 +138,7 @@ impl Callback for TensorboardLog {
         self.steps.set(step);
         let mut scalars = self.measured.take();
         if self.loss_every > 0 && step.is_multiple_of(self.loss_every) {
-            // A loss that cannot be read is a failed device, which the program's next call reports.
+            // Reading a loss only fails if the device fails, which the program's next call reports.
             let values: Option<Vec<f32>> = losses.iter().map(|loss| loss.item().ok()).collect();
             let values = values.filter(|values| !values.is_empty());
             let mean = |values: Vec<f32>| values.iter().copied().map(f64::from).sum::<f64>() / values.len() as f64;

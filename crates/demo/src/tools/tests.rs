@@ -1,4 +1,4 @@
-//! The tools on a small GPT in training, compared with the pool's counters.
+//! Tests of the tools, which watch a small GPT in training, against the pool's counters.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -52,7 +52,7 @@ fn counters(device: &Device) -> [i64; 2] {
     [stats.requested_bytes, stats.allocated_bytes].map(|stat| stat.all.current as i64)
 }
 
-/// Writes down every call.
+/// A callback that logs every call as text.
 #[derive(Default)]
 struct Calls(RefCell<Vec<String>>);
 
@@ -101,7 +101,7 @@ fn callbacks_are_called_for_phases_and_layers() {
         +backward 1 +model +model/second -model/second +model/first -model/first -model -backward 1 \
         +optimizer 1 -optimizer 1 -step 1 1 losses of 1";
     assert_eq!(calls.0.take().join(" "), expected);
-    // A step that fails leaves nothing open.
+    // A step that fails leaves no layer open.
     let failing = |_| {
         let _model = Module::enter("model");
         weight.add(&Tensor::from_f32(&device, &[1], &[0.0])?)
@@ -112,11 +112,11 @@ fn callbacks_are_called_for_phases_and_layers() {
     assert_eq!(calls.0.take().join(" "), expected.replace(" 1", " 3").replace("3 losses", "1 losses"));
 }
 
-/// Measures the phases by resetting the allocator's peaks.
+/// A callback that measures phases by resetting and reading the allocator's peaks.
 #[derive(Default)]
 struct PoolPeaks {
     before: Cell<u64>,
-    /// Phase, before, peak and after.
+    /// Each phase with its allocated bytes: before, peak and after.
     measured: RefCell<Vec<(Phase, [u64; 3])>>,
 }
 
@@ -180,7 +180,7 @@ fn steps_and_the_rest_add_up_to_the_counter() {
         let mut kept = training.step().expect("the step works");
         let start = counters(&device)[1];
         let table = Rc::new(PhaseTable::new(&device, Timing::Host, 1));
-        // As a callback of the thread, it needs no trainer.
+        // A callback of the thread is called without being added to a trainer.
         let callback = ThreadCallback::add(table.clone());
         for _ in 0..2 {
             kept.extend(training.step().expect("the step works"));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use vramscope_trace::ByteSize;
 
-/// A table as text: columns aligned to the right, except for the last ones.
+/// A table of text. The last `left` columns are aligned to the left, the others to the right.
 pub(super) struct TextTable {
     /// The headings, then the rows.
     rows: Vec<Vec<String>>,
@@ -39,7 +39,7 @@ impl fmt::Display for TextTable {
     }
 }
 
-/// Returns a change of bytes as text, with its sign: `+4 KiB`; `0 B` for none.
+/// Returns a change of bytes as text with a sign, such as `+4 KiB`; `0 B` for no change.
 pub(super) fn change_text(bytes: i64) -> String {
     let size = ByteSize(bytes.unsigned_abs());
     match bytes {

@@ -1,17 +1,17 @@
-//! How tools measure time.
+//! The ways in which tools measure time.
 
 use std::time::Instant;
 
 use crate::device::Device;
 
-/// How a tool measures time.
+/// The way in which a tool measures time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timing {
     /// The time of the host. On a GPU this is the time to queue work, not to compute.
     #[default]
     Host,
-    /// The time until all work is done: waits for the GPU at the beginning and at the end of what
-    /// is measured, which slows the program.
+    /// The time until all work is done. The tool waits for the GPU at the beginning and at the end
+    /// of each measurement, which slows the program.
     Synchronized,
 }
 

@@ -1,4 +1,4 @@
-//! Wrong arguments are errors, which leave the device usable.
+//! Tests that wrong arguments return errors and leave the device usable.
 
 use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::autograd::{checkpoint, no_grad};
@@ -150,6 +150,7 @@ fn gradients_have_the_types_of_their_tensors() {
     let mean = constant.multiply(&a).and_then(|y| y.mean()).expect("works");
     mean.backward().expect("works");
     assert!(constant.grad().is_none());
-    // The product, its mean with partial sums, the seed, the gradient of the mean, and that of `a`.
+    // The product, its mean, the mean's partial sums, the first gradient (1), and the gradients of
+    // the mean's argument and of `a`.
     assert_eq!(device.stats().allocation.all.allocated - before, 6, "gradients that nothing needs are not computed");
 }

@@ -1,4 +1,4 @@
-//! What each technique does to memory, against its baseline with equal sizes.
+//! Tests of each technique's effect on memory, compared with its baseline at equal sizes.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use vramscope_trace::Category;
 
 use crate::recorded::{NOT_ON_HOST, Recorded, device_kind, run, run_with_baseline, techniques};
 
-/// A figure of a run.
+/// A function that returns a figure of a run.
 type Value = fn(&Recorded) -> f64;
 
 fn peak(run: &Recorded) -> f64 {
@@ -71,24 +71,24 @@ fn graphs(run: &Recorded) -> f64 {
     figure(&run.report, "graph_bytes") as f64
 }
 
-/// How the losses of a technique differ from its baseline's.
+/// The allowed difference between the losses of a technique and its baseline.
 #[derive(Clone, Copy)]
 enum Losses {
-    /// Bit by bit not at all.
+    /// The losses are bitwise equal.
     Equal,
-    /// By at most this.
+    /// The losses differ by at most this.
     Near(f32),
-    /// They are those of another computation.
+    /// The losses differ, because the technique computes something else.
     Differ,
-    /// On a GPU, they are computed from values that were overwritten; on the host, bit by bit
-    /// equal.
+    /// On the host, the losses are bitwise equal. On a GPU they differ, because they are computed
+    /// from values that were overwritten.
     OverwrittenOnGpu,
 }
 
-/// Bounds of a figure divided by the baseline's.
+/// A figure's name, its function, and the bounds of its value divided by the baseline's value.
 type Ratio = (&'static str, Value, f64, f64);
 
-/// Each technique with what it does to its baseline's figures.
+/// Each technique with its expected effect on the losses and figures of its baseline.
 const EFFECTS: &[(&str, Losses, &[Ratio])] = &[
     ("keep-outputs", Losses::Equal, &[("peak", peak, 1.5, 4.0), ("end", end_allocated, 3.0, 20.0)]),
     ("keep-loss", Losses::Equal, &[("peak", peak, 1.5, 4.0), ("end", end_allocated, 3.0, 20.0)]),
@@ -144,7 +144,7 @@ fn each_technique_changes_its_figures_as_stated() {
     for (name, losses, ratios) in EFFECTS.iter().filter(|effect| !(is_on_host && effect.0 == NOT_ON_HOST)) {
         let [with, without] = run_with_baseline(name);
         for (what, value, low, high) in *ratios {
-            // Steps this small take a GPU as long as it takes to start their kernels.
+            // Steps this small take a GPU only as long as the launches of their kernels.
             if *what == "time" && device_kind() == DeviceKind::Cuda {
                 continue;
             }
@@ -165,7 +165,7 @@ fn each_technique_changes_its_figures_as_stated() {
     }
 }
 
-/// Returns the bytes that each step but the first adds.
+/// Returns the change of the allocated bytes in each step except the first.
 fn growth(report: &TechniqueReport) -> Vec<i64> {
     report.step_allocated_bytes[1..].windows(2).map(|pair| pair[1] as i64 - pair[0] as i64).collect()
 }
@@ -186,7 +186,7 @@ fn kept_graphs_grow_linearly_and_freed_ones_not_at_all() {
 fn gradients_that_are_kept_show_at_the_lines_of_the_model() {
     let source: Vec<&str> = include_str!("../../src/models/gpt.rs").lines().collect();
     let [with, without] = run_with_baseline("gradients-kept");
-    // At the peak the gradients of all parameters are there, not only those of this step.
+    // At the peak, the gradients of all parameters are live, not only those computed so far.
     let bytes = with.report.figures["parameter_bytes"].as_u64().expect("a size");
     assert!(with.peak_bytes_of(Category::Gradient) >= bytes);
     let added = with.peak_bytes_of(Category::Gradient) - without.peak_bytes_of(Category::Gradient);

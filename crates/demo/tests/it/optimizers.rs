@@ -1,4 +1,4 @@
-//! Optimizers against PyTorch's formulas, computed in `f64`.
+//! Tests of the optimizers against PyTorch's formulas, computed in `f64`.
 
 use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::models::Perceptron;
@@ -14,8 +14,8 @@ fn host() -> Device {
     Device::host(pool).expect("the host always works")
 }
 
-/// Returns the parameter after each step of `torch.optim.SGD` or `torch.optim.AdamW` with the
-/// gradients of `step`.
+/// Returns the parameter after each step of `torch.optim.SGD` or `torch.optim.AdamW`. `gradient`
+/// returns the gradient of a step.
 fn reference(method: Method, mut parameter: f64, gradient: impl Fn(i32) -> f64) -> Vec<f64> {
     let rate = f64::from(RATE);
     let (mut first, mut second) = (0.0, 0.0);
@@ -56,7 +56,7 @@ fn optimizers_follow_the_formulas_of_pytorch() {
         let parameters = model.parameters();
         let bias = &parameters[1].value;
         let mut optimizer = Optimizer::new(method, RATE);
-        // The gradient of the bias is the factor of the loss.
+        // The factor by which a step multiplies the loss is the gradient of the bias.
         let factor = |step: i32| ((step as f32) * 0.37).sin() * 2.0;
         let expected = reference(method, 0.0, |step| f64::from(factor(step)));
         let x = Tensor::from_f32(&device, &[1, 1], &[0.0]).expect("the pool is large enough");

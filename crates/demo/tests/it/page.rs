@@ -1,4 +1,4 @@
-//! `docs/techniques.md`: each technique has its section, picture and figures.
+//! Tests that `docs/techniques.md` has a section, a picture and figures for each technique.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-/// Returns the text of the page.
+/// Returns the text of `docs/techniques.md`.
 fn page() -> String {
     fs::read_to_string(docs().join("techniques.md")).expect("docs/techniques.md")
 }
@@ -38,7 +38,7 @@ fn every_technique_has_a_section_with_picture_and_figures() {
             assert!(text.contains(&column), "{name}: no column {column:?}");
         }
         assert_eq!(text.contains("host: "), *name != NOT_ON_HOST, "{name}: figures of the host");
-        // In the table of all techniques, and in that which compares them with PyTorch.
+        // One row is in the table of all techniques, one in the comparison with PyTorch.
         assert_eq!(page.matches(&format!("\n| [{name}](#{name}) | ")).count(), 2, "{name}: rows in the tables");
         if is_recorded(name) {
             let picture = format!("images/techniques/{name}.svg");

@@ -1,4 +1,4 @@
-//! Plans: combinations, errors, categories and reproducibility.
+//! Tests of plans: combinations, errors, categories and reproducibility.
 
 use vramscope_demo::techniques::{DeviceKind, Plan, Sizes, Technique};
 use vramscope_trace::Category;

@@ -1,4 +1,4 @@
-//! Runs a plan and follows its memory: what was live at the peak, and where it was requested.
+//! Runs of plans with a sink that follows their memory: the live bytes at the peak, by site.
 //!
 //! Tests run on the host. With `VRAMSCOPE_TEST_DEVICE=cuda`, they run on the first GPU, with equal
 //! sizes and bounds.
@@ -14,7 +14,7 @@ use vramscope_demo::techniques::{DeviceKind, Finished, Plan, Scale, Sizes, Techn
 use vramscope_demo::{CudaDevice, CudaPool, Device};
 use vramscope_trace::{Category, Definition, Definitions, Event, EventKind, Sink, SiteId};
 
-/// Memory that programs may take.
+/// Capacity of the device in tests, in bytes.
 pub(crate) const CAPACITY_BYTES: u64 = 2 << 30;
 
 /// The technique that runs on GPUs only.
@@ -29,7 +29,7 @@ pub(crate) fn device_kind() -> DeviceKind {
     }
 }
 
-/// The sizes that the bounds are for.
+/// The sizes at which the tests' bounds hold.
 pub(crate) const SMALL: Sizes =
     Sizes { steps: None, layers: None, width: None, batch: None, length: None, seed: None, scale: Some(Scale::Small) };
 
@@ -38,7 +38,7 @@ pub(crate) fn techniques() -> impl Iterator<Item = &'static Technique> {
     Technique::all().iter().filter(|technique| !technique.is_baseline())
 }
 
-/// Returns true if the technique's memory is the pool's: other allocators have no recording.
+/// Returns true if the technique uses the pool. Other allocators are not recorded.
 pub(crate) fn is_recorded(name: &str) -> bool {
     !["allocator-async", "allocator-driver"].contains(&name)
 }
@@ -56,12 +56,12 @@ struct PeakState {
     at_peak: Live,
     out_of_memory: u64,
     pending: HashMap<u64, u64>,
-    /// Frees that were delayed: other events came between their request and their completion.
+    /// Number of delayed frees: other events came between their request and their completion.
     delayed_frees: u64,
     events: u64,
 }
 
-/// A sink that keeps what was live at the peak. Clones share it.
+/// A sink that keeps the live bytes by site at the peak. Clones share the state.
 #[derive(Clone, Default)]
 struct PeakSink(Arc<Mutex<PeakState>>);
 
@@ -99,7 +99,7 @@ impl Sink for PeakSink {
     }
 }
 
-/// A finished run with what its recording says.
+/// A finished run: its report, and results from its recording.
 pub(crate) struct Recorded {
     pub(crate) report: TechniqueReport,
     pub(crate) definitions: Definitions,
@@ -167,13 +167,13 @@ pub(crate) fn run_plan(plan: &Plan) -> Recorded {
         out_of_memory: state.out_of_memory,
         delayed_frees: state.delayed_frees,
     };
-    // Frees of what the program kept are not part of the run.
+    // Leaks the program's memory, because its frees are not part of the run.
     std::mem::forget::<Finished>(finished);
     recorded
 }
 
-/// Runs a plan, or returns the run of an equal plan by another test: most tests compare with one of
-/// few baselines.
+/// Returns the run of a plan. Each plan runs only once in all tests, because most tests compare
+/// with one of few baselines.
 fn run_plan_once(plan: &Plan) -> &'static Recorded {
     static RUNS: Mutex<BTreeMap<String, &'static OnceLock<Recorded>>> = Mutex::new(BTreeMap::new());
     let run =
@@ -187,12 +187,12 @@ pub(crate) fn plan(names: &str) -> Plan {
     Plan::new(&names, device_kind(), &SMALL).expect("the techniques fit")
 }
 
-/// Runs techniques by their names, joined by commas; once in all tests.
+/// Returns the run of techniques by their names, joined by commas.
 pub(crate) fn run(names: &str) -> &'static Recorded {
     run_plan_once(&plan(names))
 }
 
-/// Runs a technique and its baseline with equal sizes; once in all tests.
+/// Returns the runs of a technique and of its baseline with equal sizes.
 pub(crate) fn run_with_baseline(name: &str) -> [&'static Recorded; 2] {
     let technique = Technique::by_name(name).expect("the technique exists");
     let names = [&[technique.name][..], &[technique.baseline]];

@@ -1,4 +1,4 @@
-//! A small training run: it learns, stops, and records scopes, categories and marks.
+//! Tests of a small training run: it learns, stops, and records scopes, categories and marks.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use vramscope_trace::{
     AnnotationStage, Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink,
 };
 
-/// A sink that collects a summary. Clones share the summary.
+/// A sink that summarizes the recording. Clones share the summary.
 #[derive(Clone, Default)]
 struct SummarySink(Arc<Mutex<RecordedSummary>>);
 

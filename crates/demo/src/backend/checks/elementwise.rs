@@ -1,15 +1,15 @@
-//! Functions of each number.
+//! Checks of the elementwise kernels.
 
 use super::tester::{Argument, FLOAT_PAIRS, FLOATS, Tester, random};
 use crate::backend::{Binary, Unary};
 use crate::dtype::DType;
 
-/// Lengths around the sizes of vectors, blocks and tasks.
+/// Tensor lengths near the sizes of vector loads, blocks of threads, and tasks of host threads.
 const LENGTHS: [usize; 7] = [0, 1, 7, 257, 4099, 70_001, 300_008];
 
-/// A function and its reference.
+/// A kernel's unary function, and the function in `f64` that it must equal.
 type UnaryCase = (Unary, fn(f64) -> f64);
-/// A function of two numbers and its reference.
+/// A kernel's binary function, and the function in `f64` that it must equal.
 type BinaryCase = (Binary, fn(f64, f64) -> f64);
 
 pub(super) fn check(tester: &Tester<'_>) {
@@ -127,7 +127,7 @@ fn check_groups(tester: &Tester<'_>) {
     }
 }
 
-/// The argument of tanh in GELU, and its derivative.
+/// Returns the argument of tanh in GELU, and the derivative of this argument.
 fn inner(x: f64) -> [f64; 2] {
     let factor = (2.0 / std::f64::consts::PI).sqrt();
     [factor * (x + 0.044_715 * x.powi(3)), factor * (1.0 + 3.0 * 0.044_715 * x * x)]

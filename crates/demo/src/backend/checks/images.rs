@@ -1,10 +1,10 @@
-//! Windows of images.
+//! Checks of the kernels for convolutions and max pooling, which read windows of images.
 
 use super::tester::{Argument, FLOAT_PAIRS, Tester, random};
 use crate::backend::Window;
 use crate::dtype::DType;
 
-/// Images, channels, height, width, kernel, stride and padding.
+/// Test cases: number of images, channels, height, width, window size, stride and padding.
 const CASES: [[usize; 7]; 9] = [
     [1, 1, 1, 1, 1, 1, 0],
     [2, 3, 7, 5, 3, 1, 1],
@@ -28,8 +28,9 @@ pub(super) fn check(tester: &Tester<'_>) {
     }
 }
 
-/// Iterates over all places of all windows: the index of the output pixel in its channel, the index
-/// in the kernel, and the index of the input pixel in its channel, if it is in the image.
+/// Iterates over all pixels of all windows. Yields the index of the window's output pixel in its
+/// channel, the pixel's index in the window, and the pixel's index in the channel of the input
+/// image (`None` in the padding).
 fn places(window: &Window) -> impl Iterator<Item = (usize, usize, Option<usize>)> {
     let &Window { input: [height, width], output: [output_height, output_width], kernel, stride, padding, .. } = window;
     (0..output_height * output_width).flat_map(move |output| {
@@ -73,8 +74,8 @@ fn check_pool(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], window: &Window
     let kernels = tester.kernels;
     let [input, output] = [window.input, window.output].map(|[height, width]| height * width);
     let planes = window.images * window.channels;
-    // Few different numbers, so that the largest of a window is there more than once; all negative,
-    // so that pixels outside of the image would be larger.
+    // Few different values, so that a window has its largest value more than once. All are
+    // negative, so that a 0 read from outside of the image would be larger.
     let mut x: Vec<f64> = random(x_type, planes * input, 3.0).iter().map(|x| x.round() - 5.0).collect();
     // The first NaN of a window counts as the largest.
     x.iter_mut().skip(7).step_by(19).for_each(|x| *x = f64::NAN);

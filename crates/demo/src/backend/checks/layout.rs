@@ -1,4 +1,4 @@
-//! Copies between layouts.
+//! Checks of copies between tensors of different strides.
 
 use super::tester::{Argument, Tester, random};
 use crate::backend::StridedCopy;
@@ -6,7 +6,7 @@ use crate::dtype::DType;
 
 const ALL: [DType; 6] = [DType::F32, DType::F16, DType::Bf16, DType::I8, DType::U8, DType::U32];
 
-/// A copy: its name, dimensions, and offset and strides of source and destination.
+/// A test case: its name, the dimensions, and the offset and strides of source and destination.
 type Case = (&'static str, [usize; 4], (usize, [usize; 4]), (usize, [usize; 4]));
 
 const CASES: [Case; 15] = [
@@ -63,7 +63,7 @@ fn check_copy(tester: &Tester<'_>, name: &str, dtype: DType, copy: &StridedCopy)
     tester.run(&case, &arguments, |s| tester.kernels.copy_strided(s[0], s[1], copy));
 }
 
-/// Returns how many numbers a layout spans.
+/// Returns the distance from a tensor's first element to behind its last one, in elements.
 fn span(dims: [usize; 4], strides: [usize; 4]) -> usize {
     1 + dims.iter().zip(strides).map(|(dim, stride)| dim.saturating_sub(1) * stride).sum::<usize>()
 }

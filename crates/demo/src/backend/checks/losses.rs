@@ -1,4 +1,4 @@
-//! Cross entropy.
+//! Checks of the cross-entropy kernels.
 
 use super::tester::{Argument, FLOAT_PAIRS, Tester, all_rounded, random};
 use crate::dtype::DType;

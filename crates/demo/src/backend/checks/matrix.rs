@@ -1,11 +1,11 @@
-//! Products of matrices.
+//! Checks of matrix products.
 
 use super::tester::{Argument, FLOATS, Tester, random};
 use crate::backend::Gemm;
 use crate::dtype::DType;
 
-/// Rows, inner dimension, columns, batch, and numbers between the matrices of a batch beyond their
-/// size; `None` for one common second matrix.
+/// Test cases: rows, inner dimension, columns, number of matrices in the batch, and elements
+/// between two matrices of the batch. `None` for a batch that shares its second matrix.
 const CASES: [(usize, usize, usize, usize, Option<usize>); 12] = [
     (3, 0, 5, 2, Some(0)),
     (1, 1, 1, 1, Some(0)),
@@ -39,7 +39,7 @@ fn check_product(tester: &Tester<'_>, dtype: DType, gemm: &Gemm) {
     let [a_len, b_len, c_len] = [(0, rows * inner), (1, inner * columns), (2, rows * columns)]
         .map(|(matrix, len)| (batch - 1) * strides[matrix] + len);
     let (a, b) = (random(dtype, a_len, 1.0), random(dtype, b_len, 1.0));
-    // `c` is not read.
+    // The product must not read `c`: a NaN would reach the result.
     let c = vec![f64::NAN; c_len];
     let mut expected = c.clone();
     for index in 0..batch * rows * columns {

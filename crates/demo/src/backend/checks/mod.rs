@@ -1,8 +1,8 @@
 //! Tests of every kernel, for any backend.
 //!
-//! [`check`] compares the results of a backend with a reference in `f64`, computed in the simplest
-//! way. The cases are data: types, sizes, arguments in place. Each case runs twice, and both runs
-//! must give equal bits.
+//! [`check`] compares the results of a backend with a reference, computed in `f64` in the simplest
+//! way. A test case is data: types, sizes, which arguments share memory with results. Each case
+//! runs twice, and both runs must give equal bits.
 
 use super::Backend;
 use tester::Tester;
@@ -20,14 +20,14 @@ mod tables;
 mod tester;
 mod work;
 
-/// Allocates memory for tests, on the device of a backend.
+/// An allocator of memory for tests, on the device of a backend.
 pub(crate) trait TestMemory {
     /// Allocates `bytes` bytes, aligned to 256, which stay allocated as long as `self` exists.
     fn allocate(&self, bytes: usize) -> u64;
 }
 
-/// Checks all methods of a backend. For [`Backend::capture`], whose closure has no borrowed values,
-/// the backend is `'static`: `Box::leak` gives it.
+/// Checks all methods of a backend. The backend is `'static`, as from `Box::leak`, because the
+/// closure of [`Backend::capture`] cannot borrow it.
 ///
 /// # Panics
 /// If a result is wrong, after all cases have run; the message has every failure.
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::backend::host::HostBackend;
 
-    /// Ordinary memory.
+    /// Test memory of the host, as boxed slices.
     #[derive(Default)]
     struct HostTestMemory(RefCell<Vec<Box<[Aligned]>>>);
 

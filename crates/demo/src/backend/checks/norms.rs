@@ -1,4 +1,4 @@
-//! Layer norm and batch norm.
+//! Checks of the kernels of layer norm and batch norm.
 
 use super::tester::{Argument, FLOAT_PAIRS, Tester, all_rounded, random};
 use crate::backend::{ChannelNorm, Norm, NormBackward, RawSlice, partial_rows};
@@ -6,20 +6,20 @@ use crate::dtype::DType;
 
 const EPSILON: f32 = 1e-5;
 
-/// A norm over groups of numbers, computed in `f64`: the rows of a layer norm, or the channels of a
-/// batch norm.
+/// A normalization computed in `f64`, which the kernels must equal. Its groups are the rows of a
+/// layer norm, or the channels of a batch norm.
 struct Reference<'a> {
     x: &'a [f64],
     weight: &'a [f64],
-    /// Returns the group of a number.
+    /// Maps the index of an element to the index of its group.
     group: &'a dyn Fn(usize) -> usize,
-    /// Returns the index of a number's weight.
+    /// Maps the index of an element to the index of its weight and bias.
     parameter: &'a dyn Fn(usize) -> usize,
     groups: usize,
 }
 
 impl Reference<'_> {
-    /// Sums `map` of the index of each number over groups, divided by the numbers of a group.
+    /// Returns each group's mean of `map`, which is called with the index of every element.
     fn means(&self, map: impl Fn(usize) -> f64) -> Vec<f64> {
         let mut sums = vec![0.0; self.groups];
         (0..self.x.len()).for_each(|index| sums[(self.group)(index)] += map(index));
@@ -27,7 +27,7 @@ impl Reference<'_> {
         sums.iter().map(|sum| sum / count).collect()
     }
 
-    /// Returns mean and `1 / sqrt(variance + epsilon)` of each group, alternating.
+    /// Returns two consecutive values for each group: mean, and `1 / sqrt(variance + epsilon)`.
     fn statistics(&self) -> Vec<f64> {
         let means = self.means(|index| self.x[index]);
         let variances = self.means(|index| (self.x[index] - means[(self.group)(index)]).powi(2));
@@ -142,12 +142,12 @@ fn check_batch_norm(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &C
     tester.run(&format!("{case} backward"), &arguments, |s| kernels.batch_norm_backward(&norm_backward(s), shape));
 }
 
-/// Returns the tensors of a case: x, weight, bias, y, statistics.
+/// Names the tensors of a forward pass: `slices` are x, weight, bias, y and statistics.
 fn norm<'a>(slices: &[RawSlice<'a>]) -> Norm<'a> {
     Norm { x: slices[0], weight: slices[1], bias: slices[2], y: slices[3], statistics: slices[4] }
 }
 
-/// Returns the tensors of a case of a backward pass: x, dy, weight, statistics, and the gradients
+/// Names the tensors of a backward pass: `slices` are x, dy, weight, statistics, and the gradients
 /// of x, weight and bias.
 fn norm_backward<'a>(slices: &[RawSlice<'a>]) -> NormBackward<'a> {
     let &[x, dy, weight, statistics, dx, d_weight, d_bias, ..] = slices else {
@@ -156,7 +156,8 @@ fn norm_backward<'a>(slices: &[RawSlice<'a>]) -> NormBackward<'a> {
     NormBackward { x, dy, weight, statistics, dx, d_weight, d_bias }
 }
 
-/// Returns the error to allow: where a variance is 0, the inverse multiplies rounding errors.
+/// Returns the allowed absolute error. It is larger where a variance is 0, because
+/// `1 / sqrt(variance + epsilon)` then multiplies rounding errors.
 fn tolerance(statistics: &[f64]) -> f64 {
     statistics.chunks_exact(2).fold(1e-5, |tolerance, statistics| tolerance.max(1e-6 * statistics[1]))
 }

@@ -1,4 +1,4 @@
-//! Steps of optimizers, and the scale of gradients.
+//! Checks of the kernels of Adam, 8-bit Adam, SGD and the unscaling of gradients.
 
 use super::tester::{Argument, FLOAT_PAIRS, FLOATS, Tester, all_rounded, random};
 use crate::backend::{AdamStep, QUANTIZED_BLOCK, QuantizedMoments, SgdStep};
@@ -6,7 +6,8 @@ use crate::dtype::DType;
 
 const LENGTHS: [usize; 6] = [0, 1, 255, 257, 5003, 200_000];
 
-/// Factors that `f32` represents exactly, so that the reference uses equal ones.
+/// Steps of Adam whose factors `f32` represents exactly, so that kernel and reference in `f64` use
+/// equal factors.
 const STEPS: [AdamStep; 2] = [
     AdamStep { rate: 0.0625, decay: 0.0, beta1: 0.875, beta2: 0.984_375, epsilon: 1e-8, root_scale: 2.0 },
     AdamStep { rate: 0.5, decay: 0.015_625, beta1: 0.0, beta2: 0.5, epsilon: 0.25, root_scale: 1.0 },
@@ -25,7 +26,7 @@ pub(super) fn check(tester: &Tester<'_>) {
     }
 }
 
-/// Parameter, mean and variance after a step.
+/// Returns parameter, mean and variance after a step of Adam, computed in `f64`.
 fn adam_step(step: &AdamStep, [parameter, gradient, mean, variance]: [f64; 4]) -> [f64; 3] {
     let [beta1, beta2] = [step.beta1, step.beta2].map(f64::from);
     let mean = beta1 * mean + (1.0 - beta1) * gradient;
@@ -62,7 +63,7 @@ fn check_adam_8bit(tester: &Tester<'_>, gradient_type: DType, len: usize, step: 
     let blocks = len.div_ceil(QUANTIZED_BLOCK);
     let parameters = random(DType::F32, len, 1.0);
     let mut gradients = random(gradient_type, len, 2.0);
-    // Small gradients beside large ones; and the last block without gradients and moments.
+    // Blocks have small gradients among large ones. The last block's gradients and moments are 0.
     gradients.iter_mut().step_by(3).for_each(|gradient| *gradient /= 1024.0);
     let gradients = &mut all_rounded(gradient_type, &gradients);
     let mut mean_codes: Vec<f64> = random(DType::I8, len, 127.0);

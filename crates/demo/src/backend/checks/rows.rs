@@ -1,10 +1,11 @@
-//! Softmax, the largest number of a row, and quantized rows.
+//! Checks of the kernels of softmax, argmax and quantization, which compute rows of a matrix.
 
 use super::tester::{Argument, FLOAT_PAIRS, FLOATS, Tester, all_rounded, random};
 use crate::backend::Softmax;
 use crate::dtype::DType;
 
-/// Rows, columns, scale, queries of a sequence, and the position of the first.
+/// A test case: rows, columns, scale, number of queries of a sequence, and the position of the
+/// first query in its sequence.
 type SoftmaxCase = (usize, usize, f32, usize, usize);
 
 const SOFTMAX: [SoftmaxCase; 14] = [
@@ -77,7 +78,7 @@ fn check_softmax(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &Soft
 fn check_argmax(tester: &Tester<'_>) {
     for dtype in FLOATS {
         for [rows, columns] in [[0, 3], [1, 1], [50, 10], [9, 1000], [3, 9001], [5000, 7]] {
-            // Few different numbers, so that the largest is there more than once.
+            // Few different values, so that a row has its largest value more than once.
             let x: Vec<f64> = random(dtype, rows * columns, 20.0).iter().map(|x| x.round()).collect();
             let largest = |row: &[f64]| {
                 let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);

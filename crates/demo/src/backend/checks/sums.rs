@@ -1,4 +1,4 @@
-//! Sums.
+//! Checks of the kernels that sum columns and whole tensors.
 
 use super::tester::{Argument, FLOAT_PAIRS, Tester, random};
 use crate::backend::{NUMBERS_PER_PARTIAL, partial_rows};

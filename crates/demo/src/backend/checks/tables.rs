@@ -1,4 +1,4 @@
-//! Rows of tables.
+//! Checks of the kernels that read and add rows of a table by index.
 
 use super::tester::{Argument, FLOAT_PAIRS, Tester, random};
 use crate::dtype::DType;

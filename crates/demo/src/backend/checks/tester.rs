@@ -11,7 +11,7 @@ use crate::dtype::DType;
 /// The floating-point types.
 pub(super) const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
-/// Types of an argument and a result.
+/// Pairs of the data types of a kernel's argument and result.
 pub(super) const FLOAT_PAIRS: [[DType; 2]; 8] = [
     [DType::F32, DType::F32],
     [DType::F16, DType::F16],
@@ -23,52 +23,52 @@ pub(super) const FLOAT_PAIRS: [[DType; 2]; 8] = [
     [DType::Bf16, DType::F16],
 ];
 
-/// Bytes before and after each tensor that no kernel may change.
+/// Size of the guard areas before and after each tensor, in bytes. No kernel may change them.
 const GUARD: usize = 256;
-/// What these bytes contain.
+/// The value of each byte in the guard areas.
 const GUARD_BYTE: u8 = 0xa5;
-/// What results contain before the kernel runs: NaN in all floating-point types.
+/// The value of each byte of a result before the kernel runs: NaN in all floating-point types.
 const UNWRITTEN_BYTE: u8 = 0xff;
 
-/// Absolute error of `f32` arithmetic on numbers around 1, unless a case states another.
+/// Allowed absolute error, unless a case sets another: that of `f32` arithmetic on values near 1.
 const TOLERANCE: f64 = 1e-5;
 
-/// Most failures that are shown.
+/// Maximum number of failures that the tester shows.
 const MAX_SHOWN: usize = 40;
 
-/// A tensor of a case.
+/// A tensor that a test case passes to a kernel.
 pub(super) struct Argument {
     dtype: DType,
     len: usize,
-    /// The numbers before; `None` if the kernel may not read them.
+    /// The elements before the kernel runs; `None` if the kernel must not read them.
     values: Option<Vec<f64>>,
-    /// The numbers after; `None` for scratch memory.
+    /// The expected elements after the kernel has run; `None` for scratch memory.
     expected: Option<Vec<f64>>,
     tolerance: f64,
 }
 
 impl Argument {
-    /// A tensor that the kernel reads.
+    /// Creates a tensor that the kernel reads and must not change.
     pub(super) fn input(dtype: DType, values: &[f64]) -> Self {
         Self::in_place(dtype, values, values.to_vec()).within(0.0)
     }
 
-    /// A tensor that the kernel reads and writes.
+    /// Creates a tensor that the kernel reads and writes.
     pub(super) fn in_place(dtype: DType, values: &[f64], expected: Vec<f64>) -> Self {
         Self { values: Some(values.to_vec()), ..Self::output(dtype, expected) }
     }
 
-    /// A tensor that the kernel writes.
+    /// Creates a tensor that the kernel writes and must not read.
     pub(super) fn output(dtype: DType, expected: Vec<f64>) -> Self {
         Self { dtype, len: expected.len(), values: None, expected: Some(expected), tolerance: TOLERANCE }
     }
 
-    /// A tensor that the kernel uses as it likes.
+    /// Creates scratch memory of the kernel, whose content is not compared.
     pub(super) fn scratch(len: usize) -> Self {
         Self { dtype: DType::F32, len, values: None, expected: None, tolerance: 0.0 }
     }
 
-    /// Sets the absolute error that is allowed beside the rounding to the type.
+    /// Sets the allowed absolute error. The rounding error of the data type is allowed in addition.
     pub(super) fn within(mut self, tolerance: f64) -> Self {
         self.tolerance = tolerance;
         self
@@ -78,7 +78,7 @@ impl Argument {
         self.len * self.dtype.bytes()
     }
 
-    /// Returns the content before the kernel runs.
+    /// Returns the tensor's bytes before the kernel runs.
     fn content(&self) -> Vec<u8> {
         let Some(values) = &self.values else { return vec![UNWRITTEN_BYTE; self.bytes()] };
         let mut content = Vec::with_capacity(self.bytes());
@@ -86,7 +86,8 @@ impl Argument {
         content
     }
 
-    /// Compares the content after the kernel ran.
+    /// Compares the tensor's bytes after the kernel has run with the expected elements. Returns a
+    /// description of the first difference; `None` if there is no difference.
     fn compare(&self, content: &[u8]) -> Option<String> {
         let expected = self.expected.as_ref()?;
         let actual = content.chunks_exact(self.dtype.bytes()).map(|bytes| decode(self.dtype, bytes));
@@ -108,18 +109,18 @@ impl Argument {
             || difference <= rounding * expected.abs() + self.tolerance + self.smallest()
     }
 
-    /// Returns the smallest number of the type, below which rounding is absolute.
+    /// Returns the data type's smallest normal number, below which rounding errors are absolute.
     fn smallest(&self) -> f64 {
         if self.dtype == DType::F16 { 6e-8 } else { 0.0 }
     }
 }
 
-/// Runs cases on a backend and keeps their failures.
+/// Runs test cases on a backend and collects their failures.
 pub(super) struct Tester<'a> {
     pub(super) backend: &'static dyn Backend,
     pub(super) kernels: &'static dyn Kernels,
     memory: &'a dyn TestMemory,
-    /// Address and size of the memory for each argument, used again by later cases.
+    /// Address and size in bytes of the memory for each argument, reused by later cases.
     buffers: RefCell<Vec<(u64, usize)>>,
     failures: RefCell<Vec<String>>,
     cases: Cell<usize>,
@@ -133,7 +134,8 @@ impl<'a> Tester<'a> {
 
     /// Runs a kernel twice on the tensors of a case and compares the results.
     ///
-    /// In every third case, the tensors begin at their second number: aligned for the type only.
+    /// In every third case, the tensors begin one element behind the start of their memory, so that
+    /// they are aligned for their data type only.
     pub(super) fn run(&self, case: &str, arguments: &[Argument], kernel: impl Fn(&[RawSlice<'_>]) -> Result) {
         let is_unaligned = self.cases.get() % 3 == 2;
         self.cases.set(self.cases.get() + 1);
@@ -153,7 +155,7 @@ impl<'a> Tester<'a> {
         }
     }
 
-    /// Returns the content of the results.
+    /// Runs a kernel once and returns the bytes of its results, or a description of the failure.
     fn run_once(
         &self,
         arguments: &[Argument],
@@ -207,7 +209,7 @@ impl<'a> Tester<'a> {
         buffers[index].0
     }
 
-    /// Records a failure.
+    /// Adds a failure.
     pub(super) fn fail(&self, failure: String) {
         self.failures.borrow_mut().push(failure);
     }
@@ -226,22 +228,22 @@ impl<'a> Tester<'a> {
     }
 }
 
-/// Describes memory of a test.
+/// Returns the slice of `len` elements at `address`.
 fn raw<'a>(address: u64, len: usize, dtype: DType) -> RawSlice<'a> {
     // SAFETY: `TestMemory` allocated the memory on the backend's device; it stays allocated as long
     // as the tester uses it. Only this thread uses it.
     unsafe { RawSlice::new(address, len, dtype) }
 }
 
-/// Returns `len` random numbers from -`limit` to `limit`, rounded to a type, equal for equal
-/// arguments. Numbers of integer types are from 0 to `limit`, without `limit`.
+/// Returns `len` random numbers from -`limit` to `limit`, rounded to `dtype`. Numbers of integer
+/// types are at least 0 and less than `limit`. Equal arguments give equal numbers.
 pub(super) fn random(dtype: DType, len: usize, limit: f64) -> Vec<f64> {
     let mut rng = fastrand::Rng::with_seed(len as u64 * 31 + dtype as u64);
     let mut number = || if dtype.is_float() { limit * (2.0 * rng.f64() - 1.0) } else { (limit * rng.f64()).floor() };
     (0..len).map(|_| rounded(dtype, number())).collect()
 }
 
-/// Rounds a number to a type.
+/// Rounds a number to a data type.
 pub(super) fn rounded(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F32 => f64::from(value as f32),
@@ -251,12 +253,12 @@ pub(super) fn rounded(dtype: DType, value: f64) -> f64 {
     }
 }
 
-/// Rounds numbers to a type.
+/// Rounds numbers to a data type.
 pub(super) fn all_rounded(dtype: DType, values: &[f64]) -> Vec<f64> {
     values.iter().map(|&value| rounded(dtype, value)).collect()
 }
 
-/// Appends the bytes of a number.
+/// Appends the bytes of a number, converted to a data type.
 pub(super) fn encode(dtype: DType, value: f64, bytes: &mut Vec<u8>) {
     match dtype {
         DType::F32 => bytes.extend((value as f32).to_ne_bytes()),
@@ -268,6 +270,7 @@ pub(super) fn encode(dtype: DType, value: f64, bytes: &mut Vec<u8>) {
     }
 }
 
+/// Returns the number that `bytes` represent in a data type.
 fn decode(dtype: DType, bytes: &[u8]) -> f64 {
     let four = || bytes.try_into().expect("the number has four bytes");
     let two = || bytes.try_into().expect("the number has two bytes");

@@ -1,4 +1,4 @@
-//! Transfers, streams and recorded work.
+//! Checks of copies between host and device, streams, and work recorded into graphs.
 
 use super::tester::{Tester, random};
 use crate::backend::{RawSlice, Result, Unary};

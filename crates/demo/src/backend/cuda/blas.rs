@@ -18,13 +18,13 @@ pub(super) fn is_installed() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// cuBLAS on one device.
+/// A cuBLAS handle of one device.
 ///
-/// Results are the same in each run: every stream has memory of its own for cuBLAS, of a fixed
-/// size, and cuBLAS uses no atomic additions by default.
+/// Each run gives bitwise equal results: every stream has its own cuBLAS workspace of a fixed size,
+/// and cuBLAS uses no atomic additions by default.
 pub(super) struct Blas {
     handle: sys::cublasHandle_t,
-    /// The stream that cuBLAS uses; `None` until the first product.
+    /// The stream that cuBLAS uses; `None` before the first matrix product.
     stream: Cell<Option<CUstream>>,
     allows_tf32: Cell<bool>,
 }
@@ -36,7 +36,7 @@ impl Blas {
         // SAFETY: cuBLAS writes to a valid variable; a context is current.
         check_cublas("cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
         let blas = Self { handle, stream: Cell::new(None), allows_tf32: Cell::new(false) };
-        // Sums are f32 also where a long product is split into partial sums.
+        // Makes cuBLAS also add partial sums in f32 where it splits the inner dimension.
         let mode = sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
         // SAFETY: The handle was created above.
         check_cublas("cublasSetMathMode", unsafe { sys::cublasSetMathMode(handle, mode) })?;
@@ -47,7 +47,7 @@ impl Blas {
         self.allows_tf32.set(allow);
     }
 
-    /// Makes cuBLAS use the current stream.
+    /// Makes cuBLAS use the current stream and this stream's workspace.
     fn follow(&self, streams: &Streams) -> Result {
         let stream = streams.current();
         if self.stream.get() == Some(stream) {
@@ -92,8 +92,8 @@ impl Blas {
             if is_transposed { cublasOperation_t::CUBLAS_OP_T } else { cublasOperation_t::CUBLAS_OP_N }
         };
         self.follow(streams)?;
-        // Matrices of cuBLAS are in column-major order. Read like that, ours are transposed, so
-        // that cuBLAS computes cᵀ = op(b)ᵀ op(a)ᵀ.
+        // cuBLAS reads matrices in column-major order, so it sees the row-major matrices of this
+        // crate transposed. Therefore it computes cᵀ = op(b)ᵀ op(a)ᵀ.
         let algorithm = cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
         let (operation_a, operation_b) = (operation(gemm.transpose_a), operation(gemm.transpose_b));
         let (lead_a, lead_b) = (
@@ -165,7 +165,7 @@ impl Blas {
     }
 }
 
-/// Converts a dimension to cuBLAS's type.
+/// Converts a dimension to `i32`, the type that cuBLAS takes.
 fn dimension(n: usize) -> Result<i32> {
     i32::try_from(n).map_err(|_| refused("cublasGemmEx", format!("a dimension of {n} is too large")))
 }

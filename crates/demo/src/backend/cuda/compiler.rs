@@ -8,18 +8,18 @@ use cudarc::nvrtc::sys;
 use super::error::refused;
 use crate::backend::{BackendError, Result};
 
-/// What kernels are compiled for.
+/// The output format and compute capability that kernels are compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Machine code of this compute capability, 90 for 9.0.
+    /// Machine code (SASS) for this compute capability: 90 for 9.0.
     Machine(i32),
-    /// PTX, which the driver compiles when it is loaded.
+    /// PTX for this compute capability, which the driver compiles when it loads the module.
     Ptx(i32),
 }
 
 impl Target {
-    /// Returns machine code for a device of this compute capability; PTX of the newest that NVRTC
-    /// knows if the device is newer.
+    /// Returns the machine code target of a device with this compute capability. If the device is
+    /// newer than NVRTC, returns PTX of the newest compute capability that NVRTC knows.
     pub(super) fn of_device((major, minor): (i32, i32)) -> Result<Self> {
         let wanted = 10 * major + minor;
         let known = known_capabilities()?;
@@ -40,7 +40,7 @@ pub(super) fn is_installed() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// Returns the compute capabilities that NVRTC compiles for.
+/// Returns the compute capabilities that NVRTC compiles for, such as 90 for 9.0.
 fn known_capabilities() -> Result<Vec<i32>> {
     let mut count = 0;
     // SAFETY: The library is loaded and writes to a valid variable.
@@ -51,7 +51,7 @@ fn known_capabilities() -> Result<Vec<i32>> {
     Ok(known)
 }
 
-/// Compiles the file `name`. PTX ends with a 0.
+/// Compiles `text`, the content of the file `name`. Compiled PTX ends with a 0 byte.
 pub(super) fn compile(name: &str, text: &str, options: &[String], target: Target) -> Result<Vec<u8>> {
     let architecture = match target {
         Target::Machine(capability) => format!("--gpu-architecture=sm_{capability}"),
@@ -78,18 +78,18 @@ fn check(call: &str, status: sys::nvrtcResult) -> Result {
     }
 }
 
-/// Writes the size of a result of a compilation.
+/// An NVRTC function that writes the size of compiled code or of the compiler's log, in bytes.
 ///
 /// # Safety
 /// The program exists, and the variable can be written.
 type GetSize = unsafe fn(sys::nvrtcProgram, *mut usize) -> sys::nvrtcResult;
-/// Writes a result of a compilation.
+/// An NVRTC function that writes compiled code or the compiler's log.
 ///
 /// # Safety
 /// The program exists, and as many bytes as [`GetSize`] writes can be written.
 type GetBytes = unsafe fn(sys::nvrtcProgram, *mut c_char) -> sys::nvrtcResult;
 
-/// A program of NVRTC, destroyed when dropped.
+/// An NVRTC program (a source to compile), destroyed when dropped.
 struct Program(sys::nvrtcProgram);
 
 impl Program {
@@ -115,7 +115,7 @@ impl Program {
         })
     }
 
-    /// Returns a result of the compilation.
+    /// Returns what the NVRTC function `call` writes: compiled code, or the compiler's log.
     fn read(&self, call: &str, size: GetSize, bytes: GetBytes) -> Result<Vec<u8>> {
         let mut count = 0;
         // SAFETY: The program exists, and NVRTC writes to a valid variable.

@@ -82,7 +82,7 @@ impl ElementwiseKernels for Launcher {
     }
 }
 
-/// Dimensions and strides of a copy: `Layouts` in `layout.cu`.
+/// Dimensions of a copy, and strides of source and destination: `Layouts` in `layout.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct Layouts {
@@ -94,7 +94,7 @@ struct Layouts {
 // SAFETY: `repr(C)`, with the fields of the C++ type of this name.
 unsafe impl Argument for Layouts {}
 
-/// A dimension of a copy, with its strides in both tensors.
+/// A dimension of a copy: its length, and its strides in source and destination, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Axis {
     dim: usize,
@@ -102,12 +102,13 @@ struct Axis {
     to: usize,
 }
 
-/// Returns the axes of a copy from the longest stride to the shortest, as few as possible.
+/// Returns the dimensions of a copy, from the longest stride to the shortest. Merges those that are
+/// contiguous in both tensors.
 fn axes(copy: &StridedCopy) -> Vec<Axis> {
     let all = copy.dims.iter().zip(copy.from_strides).zip(copy.to_strides);
     let mut axes: Vec<Axis> =
         all.map(|((&dim, from), to)| Axis { dim, from, to }).filter(|axis| axis.dim != 1).collect();
-    // Threads with neighboring numbers write to neighboring memory.
+    // Threads with consecutive indices then write to consecutive addresses.
     axes.sort_by_key(|axis| std::cmp::Reverse((axis.to, axis.from)));
     let mut merged: Vec<Axis> = Vec::with_capacity(4);
     for axis in axes {
@@ -121,8 +122,8 @@ fn axes(copy: &StridedCopy) -> Vec<Axis> {
     merged
 }
 
-/// Returns true if all numbers of the copy are in units of `numbers` numbers, each at an address
-/// that is a multiple of `bytes`.
+/// Returns true if the copy can move units of `numbers` consecutive elements, each at an address
+/// that is a multiple of `bytes`. `offsets` and `addresses` are those of source and destination.
 fn is_in_units(axes: &[Axis], offsets: [usize; 2], addresses: [u64; 2], numbers: usize, bytes: u64) -> bool {
     let Some((last, others)) = axes.split_last() else { return numbers == 1 };
     let is_multiple = |n: usize| n.is_multiple_of(numbers);
@@ -135,7 +136,7 @@ fn is_in_units(axes: &[Axis], offsets: [usize; 2], addresses: [u64; 2], numbers:
             && addresses.iter().all(|address| address.is_multiple_of(bytes))
 }
 
-/// Returns the layouts in units of `numbers` numbers, and the number of units.
+/// Returns the layouts measured in units of `numbers` elements, and how many units the copy has.
 fn layouts(axes: &[Axis], numbers: usize) -> Result<(Layouts, usize)> {
     let mut layouts = Layouts { from: [0; 4], to: [0; 4], dims: [1; 4] };
     let first = 4 - axes.len();

@@ -33,7 +33,7 @@ pub(super) fn refused(call: &str, reason: impl Into<String>) -> BackendError {
     BackendError { call: call.to_owned(), reason: reason.into() }
 }
 
-/// Adds the name of the driver function to its error.
+/// An extension of driver results: adds the name of the driver function to the error.
 pub(super) trait Context<T> {
     fn during(self, call: &str) -> Result<T, BackendError>;
 }

@@ -1,4 +1,4 @@
-//! Recorded kernels.
+//! CUDA graphs of recorded work.
 
 use std::ptr;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(super) struct CudaGraph {
 }
 
 impl CudaGraph {
-    /// Records `work`.
+    /// Runs `work` and records the kernels that it launches instead of running them.
     ///
     /// Work on the default stream is recorded on a stream of the backend's own, because CUDA cannot
     /// record the default stream. The memory of results is requested on the stream that was

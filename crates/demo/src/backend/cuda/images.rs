@@ -4,7 +4,7 @@ use super::kernels::{Kernel, Variant};
 use super::launch::{Argument, FLAT_THREADS, Floats, Launcher, dimension, f32s, flat_blocks, launch, u32s};
 use crate::backend::{BatchNormKernels, ChannelNorm, ImageKernels, Norm, NormBackward, RawSlice, Result, Window};
 
-/// `Window` in `images.cu`.
+/// The kernels' parameter type for a window: `Window` in `images.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct KernelWindow([u32; 9]);
@@ -27,7 +27,8 @@ impl KernelWindow {
     }
 }
 
-/// Returns the numbers of the input images, of the output images, and of the rows of columns.
+/// Returns the element counts of the input images, of the output images, and of the matrix of
+/// columns.
 fn lengths(window: &Window) -> [usize; 3] {
     let &Window { images, channels, input, output, kernel, .. } = window;
     let planes = images * channels;
@@ -73,7 +74,7 @@ impl ImageKernels for Launcher {
     }
 }
 
-/// `ChannelNorm` in `images.cu`.
+/// The kernels' parameter type for a batch norm: `ChannelNorm` in `images.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct KernelNorm {
@@ -97,7 +98,7 @@ impl KernelNorm {
     }
 }
 
-/// Threads of the blocks that compute one channel.
+/// Number of threads in the block that computes one channel.
 const CHANNEL_THREADS: u32 = 512;
 
 impl BatchNormKernels for Launcher {

@@ -11,15 +11,15 @@ use super::kernels::{Kernel, Loaded, Variant};
 use crate::backend::{Kernels, RawSlice, Result};
 use crate::dtype::DType;
 
-/// Threads of a block in kernels with a thread for each number or pack.
+/// Threads per block in kernels that run one thread for each element or pack of elements.
 pub(super) const FLAT_THREADS: u32 = 256;
 
-/// Numbers of a row that a thread keeps in registers: `ROW_NUMBERS` in `prelude.cu`.
+/// Elements of a row that a thread keeps in registers: `ROW_NUMBERS` in `prelude.cu`.
 pub(super) const ROW_NUMBERS: usize = 16;
-/// The most threads of a row in kernels that keep none of it.
+/// Maximum number of threads for one row in kernels that keep no elements in registers.
 pub(super) const MOST_THREADS: u32 = 1024;
 
-/// A type of kernels' parameters: as C++ lays it out.
+/// A type that has the memory layout of a kernel's parameter in C++.
 ///
 /// # Safety
 /// The type has the layout of the kernel's parameter and no bytes of undefined value that a kernel
@@ -33,7 +33,7 @@ unsafe impl Argument for u64 {}
 // SAFETY: As above.
 unsafe impl Argument for f32 {}
 
-/// Floats in memory and their type: `Floats` in `prelude.cu`.
+/// Address and data type of floats in device memory: `Floats` in `prelude.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Floats {
@@ -45,10 +45,10 @@ pub(super) struct Floats {
 unsafe impl Argument for Floats {}
 
 impl Floats {
-    /// No numbers.
+    /// A null address, for an optional argument that is absent.
     pub(super) const NONE: Self = Self { address: 0, dtype: 0 };
 
-    /// Describes a slice of floats.
+    /// Returns the address and data type of a slice of floats.
     pub(super) fn of(slice: RawSlice<'_>) -> Self {
         let dtype = match slice.dtype() {
             DType::F32 => 0,
@@ -78,7 +78,7 @@ pub(super) fn aligned(slices: &[RawSlice<'_>]) -> u32 {
     u32::from(slices.iter().all(|slice| slice.address().is_multiple_of(16)))
 }
 
-/// Returns 1 if rows of `columns` numbers can be loaded in packs, else 0.
+/// Returns 1 if rows of `columns` elements can be loaded in packs of 16 bytes, else 0.
 pub(super) fn rows_aligned(slices: &[RawSlice<'_>], columns: usize, variant: Variant) -> u32 {
     aligned(slices) & u32::from(columns.is_multiple_of(variant.pack()))
 }
@@ -88,26 +88,28 @@ pub(super) fn dimension(n: usize) -> Result<u32> {
     u32::try_from(n).map_err(|_| refused("cuLaunchKernel", format!("a dimension of {n} is too large")))
 }
 
-/// Returns the blocks of [`FLAT_THREADS`] threads that compute `count` numbers, `each` a thread.
+/// Returns the grid (x and y) of blocks of [`FLAT_THREADS`] threads for `count` elements, of which
+/// each thread computes `each`.
 pub(super) fn flat_blocks(count: usize, each: usize) -> [usize; 2] {
     [count.div_ceil(each * FLAT_THREADS as usize), 1]
 }
 
-/// The threads of kernels that compute rows, and the blocks for all rows.
+/// The grid of a kernel that computes rows of a matrix: threads per row, and blocks for all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowGrid {
     pub(super) blocks: [usize; 2],
     pub(super) block_threads: u32,
-    /// Threads of one row: 32, or all of a block.
+    /// Threads for one row: 32 (a warp), or all threads of a block.
     pub(super) row_threads: u32,
 }
 
 impl RowGrid {
-    /// Returns the grid with a thread for each `numbers` numbers of a row, at most `most` a row.
+    /// Returns the grid with one thread for every `numbers` elements of a row, but at most `most`
+    /// threads per row.
     pub(super) fn new(rows: usize, columns: usize, numbers: usize, most: u32) -> Self {
         let wanted = columns.div_ceil(numbers).next_power_of_two().clamp(32, most as usize) as u32;
         let block_threads = wanted.max(128);
-        // Several rows share a block only with 32 threads each.
+        // Rows share a block only if each row has 32 threads.
         let row_threads = if wanted == 32 { 32 } else { block_threads };
         let rows_per_block = (block_threads / row_threads) as usize;
         Self { blocks: [rows.div_ceil(rows_per_block), 1], block_threads, row_threads }
@@ -117,7 +119,7 @@ impl RowGrid {
 /// An argument of a launch: its address and size.
 pub(super) type Parameter = (*mut c_void, usize);
 
-/// Returns the address of an argument, which the driver reads during the launch.
+/// Returns the host address and size of an argument. The driver reads it during the launch.
 pub(super) fn parameter<T: Argument>(argument: &T) -> Parameter {
     (std::ptr::from_ref(argument).cast_mut().cast(), size_of::<T>())
 }
@@ -144,8 +146,9 @@ pub(super) struct Launcher {
     pub(super) stream: Rc<Cell<sys::CUstream>>,
 }
 
-/// Where the kernels are.
+/// The kernels that a launcher launches, or only checks in tests.
 pub(super) enum Functions {
+    /// Kernels on a device.
     Loaded(Loaded),
     /// In tests without a GPU: the sizes of the kernels' parameters, which launches must match.
     #[cfg(test)]
@@ -153,7 +156,7 @@ pub(super) enum Functions {
 }
 
 impl Functions {
-    /// Returns a kernel on the device. It is null if its file is not compiled for the variant.
+    /// Returns a kernel on the device; null if its file is not compiled for the variant.
     fn get(&self, kernel: Kernel, variant: Variant) -> sys::CUfunction {
         match self {
             Self::Loaded(loaded) => loaded.function(kernel, variant),
@@ -163,7 +166,7 @@ impl Functions {
     }
 }
 
-/// The most parameters that a kernel has.
+/// Maximum number of parameters of a kernel.
 const MOST_PARAMETERS: usize = 16;
 
 impl Kernels for Launcher {}

@@ -4,9 +4,9 @@
 //! device's own architecture, so that no compiler and no CUDA headers need to be installed, only
 //! the driver and the libraries NVRTC and cuBLAS. All libraries are loaded at run time.
 //!
-//! Memory apart from tensors: [`WORKSPACE_BYTES`](streams::WORKSPACE_BYTES) for each stream with
-//! matrix products, by `cuMemAlloc`, and what the driver, cuBLAS and the kernels' code take. None
-//! of it is in the pool.
+//! Outside the pool, the backend uses [`WORKSPACE_BYTES`](streams::WORKSPACE_BYTES) for each stream
+//! with matrix products, allocated by `cuMemAlloc`, and the memory that the driver, cuBLAS and the
+//! kernels' code need.
 //!
 //! # Tests
 //!
@@ -52,7 +52,7 @@ use self::streams::Streams;
 use self::transfer::PinnedBuffer;
 use super::{Backend, Gemm, Graph, Kernels, RawSlice, Result, StagingBuffer};
 
-/// Computes on a GPU.
+/// A [`Backend`] that computes on an NVIDIA GPU.
 ///
 /// It makes the device's context current on the thread that creates it, and is used on that thread
 /// only. A program that makes another context current on the thread restores it before it uses the
@@ -60,7 +60,7 @@ use super::{Backend, Gemm, Graph, Kernels, RawSlice, Result, StagingBuffer};
 pub(crate) struct CudaBackend {
     launcher: Launcher,
     blas: Blas,
-    // Dropped last: the others use its context and memory.
+    // Dropped last: `launcher` and `blas` use its context and memory.
     streams: Rc<Streams>,
 }
 
@@ -88,7 +88,7 @@ impl CudaBackend {
     }
 }
 
-/// Returns what kernels for the context's device are compiled for.
+/// Returns the target of kernels for the context's device.
 ///
 /// # Errors
 /// If NVRTC or cuBLAS is not installed, or NVRTC does not support the device.
@@ -98,7 +98,7 @@ fn target(context: &Arc<CudaContext>) -> Result<Target> {
     Target::of_device(context.compute_capability().during("cuDeviceGetAttribute")?)
 }
 
-/// Returns an error if a library is not installed.
+/// Returns an error that names `library` and its `file` unless it is installed.
 fn require(library: &str, file: &str, is_installed: bool) -> Result {
     if is_installed {
         return Ok(());

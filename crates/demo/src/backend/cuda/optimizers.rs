@@ -5,7 +5,7 @@ use super::launch::{Argument, FLAT_THREADS, Floats, Launcher, aligned, f32s, fla
 use crate::backend::{AdamStep, OptimizerKernels, QUANTIZED_BLOCK, QuantizedMoments, RawSlice, Result, SgdStep};
 use crate::dtype::DType;
 
-/// `AdamStep` in `optimizers.cu`.
+/// The kernels' parameter type for a step of Adam: `AdamStep` in `optimizers.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct KernelAdam([f32; 6]);
@@ -19,7 +19,7 @@ impl KernelAdam {
     }
 }
 
-/// `SgdStep` in `optimizers.cu`.
+/// The kernels' parameter type for a step of SGD: `SgdStep` in `optimizers.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct KernelSgd([f32; 2]);
@@ -27,7 +27,7 @@ struct KernelSgd([f32; 2]);
 // SAFETY: Two `f32`, as the fields of the C++ type.
 unsafe impl Argument for KernelSgd {}
 
-/// Describes a slice of `f32`.
+/// Returns the kernel parameter of a slice, which must be `f32`.
 fn f32_floats(slice: RawSlice<'_>) -> Floats {
     assert_eq!(slice.dtype(), DType::F32, "the kernel reads and writes f32");
     Floats::of(slice)
@@ -81,7 +81,7 @@ impl OptimizerKernels for Launcher {
         let count = parameter.len();
         assert_eq!(gradient.len(), count, "the tensors differ in length");
         assert!(buffer.is_none_or(|buffer| buffer.len() == count), "the buffer has another length");
-        // Without a buffer, the gradient's address is as good.
+        // Without a buffer, the gradient's address stands in, because it is checked anyway.
         let vector = aligned(&[parameter, gradient, buffer.unwrap_or(gradient)]);
         launch!(
             self, Kernel::Sgd, Variant::Any, flat_blocks(count, Variant::Any.pack()), FLAT_THREADS;

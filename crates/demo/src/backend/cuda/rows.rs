@@ -1,4 +1,4 @@
-//! Launches the kernels that compute rows: softmax, layer norm, and the largest number.
+//! Launches the kernels that compute rows of a matrix: softmax, layer norm, and argmax.
 
 use super::kernels::{Kernel, Variant};
 use super::launch::{
@@ -8,14 +8,15 @@ use super::sums::column_totals;
 use crate::backend::{Norm, NormBackward, RawSlice, Result, RowKernels, Softmax, partial_rows};
 use crate::dtype::DType;
 
-/// The most threads that compute one row in registers.
+/// Maximum number of threads for a row that is kept in registers.
 const ROW_THREADS: u32 = 512;
-/// The longest row that is kept in registers.
+/// Maximum length of a row that is kept in registers, in elements.
 const LONGEST_ROW: usize = ROW_NUMBERS * ROW_THREADS as usize;
-/// Threads for each longer row.
+/// Number of threads for a row longer than [`LONGEST_ROW`].
 const LARGE_ROW_THREADS: u32 = 1024;
 
-/// Returns the queries of a sequence and the position of the first.
+/// Returns the kernels' parameters of the causal mask: the number of queries of a sequence, and the
+/// position of the first one.
 fn mask(shape: &Softmax) -> Result<(u32, u32)> {
     assert!(shape.queries > 0, "a sequence has queries");
     // The position after the last query must be a u32, too.

@@ -1,4 +1,4 @@
-//! The streams of a backend.
+//! The CUDA streams of a backend, and recording work on them.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -11,20 +11,21 @@ use vramscope_collector::StreamId;
 use super::error::{Context, refused};
 use crate::backend::Result;
 
-/// Bytes of memory that cuBLAS gets for each stream with matrix products, directly from the driver.
+/// Size of the cuBLAS workspace of each stream with matrix products, in bytes.
 ///
-/// NVIDIA recommends 32 MiB for Hopper; PyTorch takes as much there, from its pool.
+/// The workspace is allocated by the driver, outside the pool. NVIDIA recommends 32 MiB for Hopper;
+/// PyTorch uses this size there, from its pool.
 pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// A CUDA stream.
 ///
-/// Streams are never destroyed: the pool may still hold memory freed on a stream when the backend
-/// is dropped, and it refers to a stream by its handle. A process has a few.
+/// Streams are never destroyed: when the backend is dropped, the pool may still hold memory freed
+/// on a stream, and it refers to the stream by its handle. A process has only a few streams.
 struct Stream {
     handle: sys::CUstream,
-    /// Marks the work that another stream waits for. Null until needed.
+    /// The CUDA event that another stream waits for. Null before the first wait.
     event: sys::CUevent,
-    /// Address of cuBLAS's memory. 0 until needed.
+    /// Address of the cuBLAS workspace. 0 before the first matrix product.
     workspace: u64,
 }
 
@@ -35,7 +36,8 @@ pub(super) struct Streams {
     current_index: Cell<usize>,
     /// The handle of the current stream, for launches.
     current: Rc<Cell<sys::CUstream>>,
-    /// Records in place of the default stream, which CUDA cannot record. Null until needed.
+    /// The stream that records in place of the default stream, which CUDA cannot record. Null
+    /// before the first recording.
     recording_stream: Cell<sys::CUstream>,
     is_recording: Cell<bool>,
 }
@@ -87,7 +89,8 @@ impl Streams {
         f(stream)
     }
 
-    /// Returns the handle that work on stream `index` is queued on now.
+    /// Returns the handle of the CUDA stream that work on stream `index` is queued on: during a
+    /// recording of the default stream, the recording stream.
     fn handle(&self, index: usize) -> Result<sys::CUstream> {
         if index == 0 && self.is_recording.get() {
             return Ok(self.recording_stream.get());
@@ -95,7 +98,7 @@ impl Streams {
         self.with(index, |stream| Ok(stream.handle))
     }
 
-    /// Returns the pool's number of stream `index`: its handle.
+    /// Returns the identifier by which the pool knows stream `index`: the CUDA handle.
     pub(super) fn id(&self, index: usize) -> Result<StreamId> {
         self.with(index, |stream| Ok(StreamId(stream.handle as u64)))
     }
@@ -126,7 +129,7 @@ impl Streams {
         unsafe { result::stream::wait_event(to, event, flags) }.during("cuStreamWaitEvent")
     }
 
-    /// Returns the address of cuBLAS's memory for the current stream.
+    /// Returns the address of the current stream's cuBLAS workspace, which is allocated if needed.
     pub(super) fn workspace(&self) -> Result<u64> {
         self.with(self.current_index.get(), |stream| {
             if stream.workspace == 0 {
@@ -138,7 +141,7 @@ impl Streams {
         })
     }
 
-    /// Returns an error if the current work is being recorded.
+    /// Returns an error that names `call` if work is being recorded.
     pub(super) fn refuse_recording(&self, call: &str) -> Result {
         if self.is_recording.get() {
             return Err(refused(call, "it cannot be recorded in a CUDA graph: call it outside of `capture`"));
@@ -146,7 +149,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Begins to record on the current stream. The result ends the recording.
+    /// Begins to record on the current stream. [`Recording::end`] ends the recording.
     pub(super) fn record(&self) -> Result<Recording<'_>> {
         self.refuse_recording("cuStreamBeginCapture")?;
         if self.recording_stream.get().is_null() {
@@ -186,17 +189,17 @@ impl Drop for Streams {
     }
 }
 
-/// Records the work of a stream until it is dropped.
+/// A recording of a stream's work into a CUDA graph. Dropping it discards the recording.
 pub(super) struct Recording<'a> {
     streams: &'a Streams,
-    /// The stream that was current when the recording began.
+    /// Index of the stream that was current when the recording began.
     index: usize,
-    /// The recording stream; null if it does not record (any more).
+    /// The CUDA stream that records; null after the recording has ended.
     handle: sys::CUstream,
 }
 
 impl Recording<'_> {
-    /// Ends the recording and returns it.
+    /// Ends the recording and returns its graph, which the caller destroys.
     pub(super) fn end(mut self) -> Result<sys::CUgraph> {
         let handle = std::mem::replace(&mut self.handle, ptr::null_mut());
         // SAFETY: The stream exists and records.
@@ -225,7 +228,7 @@ impl Drop for Recording<'_> {
     }
 }
 
-/// Creates an event without times.
+/// Creates a CUDA event that does not record times.
 pub(super) fn create_event() -> Result<sys::CUevent> {
     result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).during("cuEventCreate")
 }

@@ -1,10 +1,10 @@
-//! Launches the kernels that sum.
+//! Launches the kernels that sum columns and whole tensors.
 
 use super::kernels::{Kernel, Variant};
 use super::launch::{Floats, Launcher, aligned, dimension, f32s, launch, rows_aligned};
 use crate::backend::{NUMBERS_PER_PARTIAL, RawSlice, Result, SumKernels, partial_rows};
 
-/// Sums the rows of partials for each of one or two results, which have one length.
+/// Adds `parts` rows of partial sums into the one or two `results`, which have equal lengths.
 pub(super) fn column_totals(
     launcher: &Launcher,
     partials: RawSlice<'_>,

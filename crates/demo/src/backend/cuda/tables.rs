@@ -1,4 +1,4 @@
-//! Launches the kernels that access tables by indices, and those of the cross entropy.
+//! Launches the kernels of cross entropy, and those that access rows of a table by index.
 
 use super::kernels::{Kernel, Variant};
 use super::launch::{
@@ -25,13 +25,13 @@ impl TableKernels for Launcher {
         )
     }
 
-    /// Sums the rows of each index. `columns` is found from whichever tensor has rows.
+    /// Sums the rows of each index into the table.
     fn scatter_add_rows(&self, rows: RawSlice<'_>, indices: RawSlice<'_>, table: RawSlice<'_>) -> Result {
         let count = indices.len();
         if table.len() == 0 {
             return Ok(());
         }
-        // Without rows, the table is one row of zeros.
+        // Without rows to add, the kernel fills the table with zeros, as a single row.
         let columns = rows.len().checked_div(count).unwrap_or(table.len());
         assert_eq!(count * columns, rows.len(), "there is one index a row");
         if columns == 0 {

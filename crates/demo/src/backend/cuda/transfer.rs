@@ -13,7 +13,7 @@ use super::streams::{Streams, create_event};
 use crate::backend::{RawSlice, Result, StagingBuffer};
 use crate::dtype::DType;
 
-/// Copies `from` to a tensor.
+/// Copies `from` from the host to a tensor.
 ///
 /// The driver copies pageable memory to a buffer of its own before the call returns. From pinned
 /// memory it copies later, so this waits.
@@ -30,7 +30,7 @@ pub(super) fn upload(streams: &Streams, from: &[u8], to: RawSlice<'_>) -> Result
     if is_pinned(from) { synchronize(stream) } else { Ok(()) }
 }
 
-/// Returns true if the driver knows the memory, so that it is copied without the processor.
+/// Returns true for pinned memory, which the device reads without the CPU.
 fn is_pinned(bytes: &[u8]) -> bool {
     let mut memory_type = 0u32;
     let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
@@ -46,7 +46,7 @@ fn synchronize(stream: sys::CUstream) -> Result {
     unsafe { result::stream::synchronize(stream) }.during("cuStreamSynchronize")
 }
 
-/// Copies a tensor to `to`, and waits.
+/// Copies a tensor to the host memory `to`, and waits for the copy.
 pub(super) fn download(streams: &Streams, from: RawSlice<'_>, to: &mut [u8]) -> Result {
     assert_eq!(to.len(), from.bytes(), "the tensor has another size");
     if to.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn download(streams: &Streams, from: RawSlice<'_>, to: &mut [u8]) -> 
     copied
 }
 
-/// Copies a tensor to another one.
+/// Queues a copy of a tensor to another tensor on the current stream.
 pub(super) fn copy(streams: &Streams, from: RawSlice<'_>, to: RawSlice<'_>) -> Result {
     assert_eq!((from.dtype(), from.len()), (to.dtype(), to.len()), "the tensors differ in type or length");
     if from.len() == 0 || from.address() == to.address() {
@@ -72,7 +72,7 @@ pub(super) fn copy(streams: &Streams, from: RawSlice<'_>, to: RawSlice<'_>) -> R
         .during("cuMemcpyDtoDAsync")
 }
 
-/// Sets all numbers of a tensor.
+/// Sets all elements of a tensor to `value`.
 pub(super) fn fill(streams: &Streams, to: RawSlice<'_>, value: f32) -> Result {
     let (count, stream) = (to.len(), streams.current());
     if count == 0 {
@@ -92,13 +92,13 @@ pub(super) fn fill(streams: &Streams, to: RawSlice<'_>, value: f32) -> Result {
     unsafe { sys::cuMemsetD16Async(to.address(), bits, count, stream) }.result().during("cuMemsetD16Async")
 }
 
-/// Pinned host memory.
+/// A staging buffer of pinned host memory.
 pub(super) struct PinnedBuffer {
     /// Keeps the context alive.
     _streams: Rc<Streams>,
     address: *mut u8,
     bytes: usize,
-    /// Passes when the last copy from the buffer is done.
+    /// The CUDA event that passes when the last copy from the buffer is done.
     event: sys::CUevent,
     is_copying: Cell<bool>,
 }

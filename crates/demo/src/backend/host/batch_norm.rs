@@ -1,4 +1,4 @@
-//! Batch norm.
+//! Batch norm on the host.
 
 use super::HostBackend;
 use super::slices::{Floats, floats, floats_mut, numbers, numbers_mut};
@@ -7,12 +7,12 @@ use super::vector::{sum, sum_pairs};
 use crate::backend::{BatchNormKernels, ChannelNorm, Norm, NormBackward, RawSlice, Result};
 
 impl ChannelNorm {
-    /// Returns the number of pixels of a channel in all images.
+    /// Returns how many pixels a channel has in all images together.
     fn channel_pixels(&self) -> usize {
         self.images * self.pixels
     }
 
-    /// Iterates over the ranges of indices that channel `channel` has in each image.
+    /// Iterates over the images. Yields the range of element indices of channel `channel`.
     fn planes(&self, channel: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
         (0..self.images).map(move |image| {
             let start = (image * self.channels + channel) * self.pixels;
@@ -20,7 +20,8 @@ impl ChannelNorm {
         })
     }
 
-    /// Asserts that tensors have one number a pixel, and others `numbers` a channel.
+    /// Asserts that each tensor of `images` has one element per pixel and channel, and each tensor
+    /// of `channels` the given number of elements per channel.
     fn assert_lengths<'a>(
         &self,
         images: impl IntoIterator<Item = RawSlice<'a>>,
@@ -102,7 +103,7 @@ impl BatchNormKernels for HostBackend {
     }
 }
 
-/// Returns the mean of a channel, and `1 / sqrt(variance + epsilon)`.
+/// Returns the mean of a channel, and the channel's `1 / sqrt(variance + epsilon)`.
 fn channel_statistics(x: Floats<'_>, channel: usize, shape: &ChannelNorm) -> [f32; 2] {
     let (mut reader, count) = (Reader::new(x), shape.channel_pixels() as f32);
     let mut total = 0.0;

@@ -1,4 +1,4 @@
-//! Functions of each number.
+//! Elementwise functions on the host.
 
 use super::HostBackend;
 use super::slices::{count_rows, floats, floats_mut, maybe_in_place};
@@ -6,10 +6,10 @@ use super::tasks::{COSTLY, FloatRows, Reader, SIMPLE, load, map_rows, parallel, 
 use super::vector::{exp, sum};
 use crate::backend::{Binary, ElementwiseKernels, RawSlice, Result, Unary};
 
-/// Numbers that are converted and computed at once; they fit into the first-level cache.
+/// Number of elements that are converted and computed at once. They fit into the L1 cache.
 const BLOCK: usize = 1024;
 
-/// The constants of GELU: sqrt(2 / pi), and the factor of the cube.
+/// The constants of GELU's tanh approximation: sqrt(2 / pi), and the factor of the cube.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
 pub(super) fn fill(to: RawSlice<'_>, value: f32) {
@@ -93,7 +93,8 @@ impl ElementwiseKernels for HostBackend {
     }
 }
 
-/// Computes a function of each number of the inputs, which a task of `task` numbers computes.
+/// Computes `result` from the elements of `inputs` in blocks, divided into parallel tasks of about
+/// `task` elements.
 fn map<'a, const INPUTS: usize>(
     task: usize,
     inputs: [RawSlice<'a>; INPUTS],
@@ -122,7 +123,7 @@ fn each_pair(a: &[f32], b: &[f32], y: &mut [f32], function: impl Fn(f32, f32) ->
     }
 }
 
-/// NaN stays NaN, as in PyTorch.
+/// Returns the larger of `x` and 0; NaN for NaN, as in PyTorch.
 #[inline(always)]
 fn relu(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }

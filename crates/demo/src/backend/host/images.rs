@@ -6,23 +6,23 @@ use super::tasks::{FloatRows, Reader, Rows, SIMPLE, map_rows, parallel_rows};
 use crate::backend::{ImageKernels, RawSlice, Result, Window};
 
 impl Window {
-    /// Returns the number of numbers of a channel of an input image, and of an output image.
+    /// Returns how many pixels a channel has in an input image, and in an output image.
     fn pixels(&self) -> [usize; 2] {
         [self.input, self.output].map(|[height, width]| height * width)
     }
 
-    /// Returns the number of channels of all images.
+    /// Returns how many channels all images have together.
     fn planes(&self) -> usize {
         self.images * self.channels
     }
 
-    /// Returns the numbers of a row of `columns`.
+    /// Returns how many elements a row of the matrix of columns has: a window's, in all channels.
     fn column_numbers(&self) -> usize {
         self.channels * self.kernel * self.kernel
     }
 
-    /// Iterates over the pixels of the window of the output pixel in row `row` and column `column`
-    /// that are in the image: the index in the window, and the index in the channel of the image.
+    /// Iterates over the pixels in the window of the output pixel at `row` and `column`, without
+    /// the padding. Yields a pixel's index in the window, and its index in the image's channel.
     fn visible(&self, row: usize, column: usize) -> impl Iterator<Item = (usize, usize)> {
         let [height, width] = self.input;
         let (rows, columns) = (self.range(row, height), self.range(column, width));
@@ -35,8 +35,8 @@ impl Window {
         })
     }
 
-    /// Returns which rows (columns) of the kernel are in an image of `len` rows (columns), for the
-    /// output at `position`.
+    /// Returns the rows of the window that lie in the image, for the output row `position` and an
+    /// image of `len` rows. Serves columns as well.
     fn range(&self, position: usize, len: usize) -> std::ops::Range<usize> {
         let start = self.padding.saturating_sub(position * self.stride);
         let end = (len + self.padding).saturating_sub(position * self.stride).min(self.kernel);

@@ -1,4 +1,4 @@
-//! Copies between layouts.
+//! Copies between tensors of different strides on the host.
 
 use super::HostBackend;
 use super::slices::{Number, numbers, numbers_mut};
@@ -20,7 +20,7 @@ impl LayoutKernels for HostBackend {
     }
 }
 
-/// A dimension of a copy: its length, and the strides of source and destination.
+/// A dimension of a copy: its length, and the strides of source and destination, in elements.
 #[derive(Clone, Copy)]
 struct Dimension {
     len: usize,
@@ -28,7 +28,7 @@ struct Dimension {
     to_stride: usize,
 }
 
-/// Copies numbers of the size of `T`.
+/// Copies elements that have the size of `T`.
 fn copy_numbers<T: Number>(from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) {
     let source = &numbers::<T>(from)[copy.from_offset..];
     let destination = &mut numbers_mut::<T>(to, &[from])[copy.to_offset..];
@@ -37,7 +37,7 @@ fn copy_numbers<T: Number>(from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedC
     let total = (outer.len - 1) * outer.to_stride + span;
     let destination = &mut destination[..total];
     if outer.to_stride < span {
-        // Steps of the outer dimension overlap in the destination: one task.
+        // The destination's parts overlap, so they cannot be divided: a single task copies them.
         for index in 0..outer.len {
             let (from, to) = (&source[index * outer.from_stride..], &mut destination[index * outer.to_stride..]);
             copy_block(from, to, inner);
@@ -54,8 +54,8 @@ fn copy_numbers<T: Number>(from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedC
 }
 
 /// Returns the dimensions ordered by the destination's strides, the largest first. Dimensions that
-/// are contiguous in both layouts are joined, except the first, which is divided between tasks.
-/// Missing dimensions, of length 1, follow the first.
+/// are contiguous in both tensors are joined, except the first, which is divided between tasks.
+/// Dimensions of length 1 behind the first one fill up the four.
 fn ordered(copy: &StridedCopy) -> [Dimension; 4] {
     const NONE: Dimension = Dimension { len: 1, from_stride: 0, to_stride: 0 };
     let mut dims: Vec<Dimension> = (0..4)
@@ -86,7 +86,7 @@ fn ordered(copy: &StridedCopy) -> [Dimension; 4] {
     ordered
 }
 
-/// Copies a block of three dimensions.
+/// Copies a block of three dimensions; `k` is the innermost one.
 fn copy_block<T: Number>(from: &[T], to: &mut [T], [i, j, k]: [Dimension; 3]) {
     for i_index in 0..i.len {
         for j_index in 0..j.len {

@@ -1,22 +1,21 @@
-//! Products of matrices.
+//! Matrix products on the host.
 
 use super::slices::{Floats, FloatsMut, floats, floats_mut};
 use super::tasks::{Rows, load, parallel, store};
 use crate::backend::{Gemm, RawSlice};
 use crate::dtype::DType;
 
-/// Multiplications of a matrix product from which on several threads compute it.
+/// Minimum number of multiplications of a matrix product that several threads compute.
 const PARALLEL_PRODUCT: usize = 1 << 20;
 
-/// Rows of a product that several threads compute are divided into multiples of this number: as
-/// many as the inner loop computes at once.
+/// Number of rows that the inner loop computes at once. A task's row count is a multiple of it.
 const TASK_ROWS: usize = 16;
 
-/// Multiplications that one task computes in a batch of small products.
+/// Approximate number of multiplications that one task computes in a batch of small products.
 const TASK: usize = 1 << 18;
 
-/// Matrices converted to `f32`, kept from product to product. They are ordinary memory, not the
-/// pool's.
+/// Buffers for matrices converted to `f32`, reused by later products. Their memory is not from the
+/// pool.
 #[derive(Default)]
 pub(super) struct Scratch {
     a: Vec<f32>,
@@ -24,7 +23,7 @@ pub(super) struct Scratch {
     c: Vec<f32>,
 }
 
-/// Strides of a matrix, in numbers.
+/// Strides of a matrix, in elements.
 #[derive(Clone, Copy)]
 struct Strides {
     row: usize,
@@ -32,7 +31,7 @@ struct Strides {
 }
 
 impl Strides {
-    /// Returns the strides of `op(matrix)` of `rows` x `columns` numbers.
+    /// Returns the strides of `op(matrix)`, which has `rows` x `columns` elements.
     fn new(rows: usize, columns: usize, is_transposed: bool) -> Self {
         if is_transposed { Self { row: 1, column: rows } } else { Self { row: columns, column: 1 } }
     }

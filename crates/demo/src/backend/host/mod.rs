@@ -22,12 +22,12 @@ mod tables;
 mod tasks;
 mod vector;
 
-/// A [`Backend`] that computes on the processor, at once, with all its cores.
+/// A [`Backend`] that computes on the CPU, synchronously, with all cores.
 ///
-/// Results do not depend on the number of cores. Streams are numbers without effect.
+/// Results do not depend on the number of cores. Streams have no effect.
 #[derive(Default)]
 pub(crate) struct HostBackend {
-    /// Matrices of 16-bit numbers, converted for a product.
+    /// Buffers for matrices of 16-bit elements, which a product converts to `f32`.
     scratch: RefCell<Scratch>,
 }
 
@@ -38,7 +38,7 @@ impl HostBackend {
     }
 }
 
-/// Ordinary memory, for copies that need no special memory on the host.
+/// A staging buffer of ordinary memory: the host backend needs no pinned memory.
 struct HostStaging(Vec<u8>);
 
 impl StagingBuffer for HostStaging {
@@ -47,7 +47,7 @@ impl StagingBuffer for HostStaging {
     }
 }
 
-/// Work that runs again when it is replayed.
+/// A graph of the host backend: replaying it calls the recorded closure again.
 struct HostGraph(Box<dyn Fn() -> Result>);
 
 impl Graph for HostGraph {

@@ -1,4 +1,4 @@
-//! Steps of optimizers, and the scale of gradients.
+//! Steps of Adam, 8-bit Adam and SGD, and the unscaling of gradients, on the host.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,10 +9,10 @@ use super::tasks::{COSTLY, FloatRows, Reader, Rows, SIMPLE, map_rows, parallel};
 use super::vector::max;
 use crate::backend::{AdamStep, OptimizerKernels, QUANTIZED_BLOCK, QuantizedMoments, RawSlice, Result, SgdStep};
 
-/// The largest code of a second moment.
+/// The largest 8-bit code of a second moment.
 const MAX_UNSIGNED: f32 = 255.0;
 
-/// Numbers that are converted and computed at once; they fit into the first-level cache.
+/// Number of elements that are converted and computed at once. They fit into the L1 cache.
 const BLOCK: usize = 1024;
 
 impl AdamStep {
@@ -179,7 +179,7 @@ impl OptimizerKernels for HostBackend {
     }
 }
 
-/// Returns `value` divided by the largest value of its block; 0 if all are 0.
+/// Returns `value / largest`, where `largest` is the largest value of the block; 0 if that is 0.
 #[inline(always)]
 fn share(value: f32, largest: f32) -> f32 {
     if largest > 0.0 { value / largest } else { 0.0 }

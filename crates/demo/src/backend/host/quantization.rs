@@ -6,7 +6,7 @@ use super::tasks::{FloatRows, Reader, Rows, SIMPLE, map_rows, parallel_rows};
 use super::vector::max;
 use crate::backend::{QuantizationKernels, RawSlice, Result};
 
-/// The largest code of a signed number.
+/// The largest 8-bit code of a signed number.
 pub(super) const MAX_SIGNED: f32 = 127.0;
 
 impl QuantizationKernels for HostBackend {
@@ -48,7 +48,7 @@ impl QuantizationKernels for HostBackend {
     }
 }
 
-/// Rounds a number from -127 to 127 to a code.
+/// Rounds a number from -127 to 127 to a signed 8-bit code.
 #[inline(always)]
 pub(super) fn signed_code(x: f32) -> i8 {
     // A conversion to an integer truncates, and limits the number to the integer's range.

@@ -122,7 +122,7 @@ impl RowKernels for HostBackend {
 
     fn argmax_rows(&self, x: RawSlice<'_>, columns: RawSlice<'_>) -> Result {
         let rows = columns.len();
-        // As many columns as there are numbers for each row.
+        // With a row count as its argument, `count_rows` returns the number of columns.
         let width = count_rows(x, rows);
         let from = floats(x);
         let results = Rows::new(numbers_mut::<u32>(columns, &[x]), 1);
@@ -140,7 +140,7 @@ impl RowKernels for HostBackend {
     }
 }
 
-/// A row of a layer norm, its gradient, and its statistics.
+/// A row of a layer norm's backward pass: the input, the result's gradient, and the statistics.
 struct NormRow<'a> {
     x: &'a [f32],
     dy: &'a [f32],
@@ -149,7 +149,7 @@ struct NormRow<'a> {
 }
 
 impl NormRow<'_> {
-    /// Adds the row's part to the gradients of weight and bias.
+    /// Adds this row's part to the gradients of weight and bias.
     fn add_to(&self, d_weight: &mut [f32], d_bias: &mut [f32]) {
         let rows = self.x.iter().zip(self.dy).zip(d_weight.iter_mut().zip(d_bias));
         for ((x, dy), (d_weight, d_bias)) in rows {
@@ -158,7 +158,7 @@ impl NormRow<'_> {
         }
     }
 
-    /// Computes the gradient of the row.
+    /// Writes the gradient of the row's input to `dx`.
     fn gradient(&self, weight: &[f32], dx: &mut [f32]) {
         let Self { x, dy, mean, inverse } = *self;
         for ((dx, dy), weight) in dx.iter_mut().zip(dy).zip(weight) {

@@ -1,11 +1,11 @@
-//! Slices of the memory that tensors have: the only module that turns addresses into references.
+//! References to tensors' memory. Only this module turns addresses into references.
 
 use half::{bf16, f16};
 
 use super::super::RawSlice;
 use crate::dtype::DType;
 
-/// Numbers of a float tensor, to read.
+/// The elements of a float tensor, to read.
 #[derive(Clone, Copy)]
 pub(super) enum Floats<'a> {
     F32(&'a [f32]),
@@ -13,16 +13,16 @@ pub(super) enum Floats<'a> {
     Bf16(&'a [bf16]),
 }
 
-/// Numbers of a float tensor, to read and write.
+/// The elements of a float tensor, to read and write.
 pub(super) enum FloatsMut<'a> {
     F32(&'a mut [f32]),
     F16(&'a mut [f16]),
     Bf16(&'a mut [bf16]),
 }
 
-/// A type of numbers in tensors. Every pattern of bits is a valid number.
+/// An element type of tensors. Every bit pattern is a valid value.
 pub(super) trait Number: Copy + Send + Sync + 'static {
-    /// Returns true if tensors of type `dtype` can be accessed as numbers of this type.
+    /// Returns true if the elements of `dtype` tensors can be accessed as values of this type.
     fn represents(dtype: DType) -> bool;
 }
 
@@ -47,7 +47,7 @@ numbers! {
     u32: DType::U32 | DType::F32,
 }
 
-/// Returns the numbers of a tensor, to read.
+/// Returns the elements of a tensor, to read.
 ///
 /// # Panics
 /// If the tensor has numbers of another type.
@@ -63,7 +63,7 @@ pub(super) fn numbers<'a, T: Number>(slice: RawSlice<'a>) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address(slice)), len) }
 }
 
-/// Returns the numbers of a tensor, to read and write. `inputs` are the other tensors of the call.
+/// Returns the elements of a tensor, to read and write. `inputs` are the kernel's other tensors.
 ///
 /// # Panics
 /// If the tensor has numbers of another type, or overlaps one of `inputs`.
@@ -84,7 +84,7 @@ pub(super) fn bytes<'a>(slice: RawSlice<'a>) -> &'a [u8] {
     numbers(slice)
 }
 
-/// Returns the bytes of a tensor, to read and write. `inputs` are the other tensors of the call.
+/// Returns the bytes of a tensor, to read and write. `inputs` are the kernel's other tensors.
 ///
 /// # Panics
 /// If the tensor overlaps one of `inputs`.
@@ -92,7 +92,7 @@ pub(super) fn bytes_mut<'a>(slice: RawSlice<'a>, inputs: &[RawSlice<'_>]) -> &'a
     numbers_mut(slice, inputs)
 }
 
-/// Returns the numbers of a float tensor, to read.
+/// Returns the elements of a float tensor, to read.
 ///
 /// # Panics
 /// If the numbers are integers.
@@ -105,8 +105,8 @@ pub(super) fn floats(slice: RawSlice<'_>) -> Floats<'_> {
     }
 }
 
-/// Returns the numbers of a float tensor, to read and write. `inputs` are the other tensors of the
-/// call.
+/// Returns the elements of a float tensor, to read and write. `inputs` are the kernel's other
+/// tensors.
 ///
 /// # Panics
 /// If the numbers are integers, or the tensor overlaps one of `inputs`.
@@ -119,23 +119,23 @@ pub(super) fn floats_mut<'a>(slice: RawSlice<'a>, inputs: &[RawSlice<'_>]) -> Fl
     }
 }
 
-/// Returns the number of rows of a matrix with `columns` columns, or its columns if `columns` is the
-/// number of its rows; 0 if it has no numbers.
+/// Returns the elements of a matrix divided by `columns`: its number of rows, or its number of
+/// columns if the caller passes the number of rows. Returns 0 for a matrix without elements.
 ///
 /// # Panics
-/// If the numbers are no whole rows.
+/// If `columns` does not divide the number of elements.
 pub(super) fn count_rows(matrix: RawSlice<'_>, columns: usize) -> usize {
     let rows = matrix.len().checked_div(columns).unwrap_or(0);
     assert_eq!(rows * columns, matrix.len(), "the matrix has whole rows");
     rows
 }
 
-/// Returns the inputs and the result of a function that may work in place. An input that is the
-/// memory of the result is `None`: it is read through the result. `others` are the other tensors of
-/// the call.
+/// Returns the inputs and the result of a kernel that may work in place. An input is `None` if its
+/// memory is the result's; the kernel then reads it through the result. `others` are the kernel's
+/// other tensors.
 ///
 /// # Panics
-/// If an input overlaps the result without being equal to it, or another tensor overlaps it.
+/// If an input overlaps the result only in part, or if one of `others` overlaps the result.
 pub(super) fn maybe_in_place<'a, const INPUTS: usize>(
     inputs: [RawSlice<'a>; INPUTS],
     result: RawSlice<'a>,
@@ -163,12 +163,12 @@ fn assert_disjoint(one: RawSlice<'_>, other: RawSlice<'_>) {
     assert!(is_disjoint, "the tensors of a call do not overlap");
 }
 
-/// Returns the address of a tensor's first number.
+/// Returns the address of a tensor's first element.
 fn address(slice: RawSlice<'_>) -> usize {
     usize::try_from(slice.address()).expect("the memory belongs to this process")
 }
 
-/// Returns how many numbers of type `T` a tensor has, after checking its type.
+/// Returns the length of a tensor in elements. Panics if they cannot be accessed as `T`.
 fn checked_len<T: Number>(slice: RawSlice<'_>) -> usize {
     assert!(T::represents(slice.dtype()), "the kernel expects another type than {}", slice.dtype());
     slice.bytes() / size_of::<T>()

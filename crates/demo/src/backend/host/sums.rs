@@ -1,4 +1,4 @@
-//! Sums of columns, and of all numbers of a tensor.
+//! Sums of columns, and of all elements of a tensor, on the host.
 
 use super::HostBackend;
 use super::slices::{count_rows, floats, floats_mut, numbers_mut};
@@ -49,7 +49,7 @@ impl SumKernels for HostBackend {
     }
 }
 
-/// Sums rows of partial sums of `columns` columns, in order.
+/// Adds the rows of `partials`, which have `columns` partial sums each, from first to last.
 pub(super) fn add_partials(partials: &[f32], columns: usize) -> Vec<f32> {
     let mut sums = vec![0.0; columns];
     for partial in partials.chunks_exact(columns.max(1)) {

@@ -1,4 +1,4 @@
-//! Access to tables by indices, and the cross entropy.
+//! Access to rows of a table by index, and cross entropy, on the host.
 
 use super::HostBackend;
 use super::slices::{count_rows, floats, floats_mut, maybe_in_place, numbers, numbers_mut};
@@ -110,7 +110,7 @@ impl TableKernels for HostBackend {
     }
 }
 
-/// Returns for each row of a table, and after the last, how many indices are of rows before it.
+/// Returns `table_rows + 1` counts: count `r` says how many of `positions` are less than `r`.
 fn row_starts(positions: &[u32], table_rows: usize) -> Vec<usize> {
     let mut starts = vec![0; table_rows + 1];
     for &position in positions {
@@ -122,8 +122,8 @@ fn row_starts(positions: &[u32], table_rows: usize) -> Vec<usize> {
     starts
 }
 
-/// Returns the numbers of the rows to add, ordered by the row of the table that they are added to,
-/// then by their own number.
+/// Returns the indices of the rows to add, sorted by the table's row that they are added to, then
+/// by index. `starts` is the result of [`row_starts`].
 fn sources(positions: &[u32], starts: &[usize]) -> Vec<usize> {
     let (mut next, mut sources) = (starts.to_vec(), vec![0; positions.len()]);
     for (source, &position) in positions.iter().enumerate() {
@@ -134,7 +134,7 @@ fn sources(positions: &[u32], starts: &[usize]) -> Vec<usize> {
     sources
 }
 
-/// Returns the number of logits of a row, after checking the targets.
+/// Returns the number of logits in a row. Returns an error if a target is no column.
 fn count_columns(call: &str, logits: RawSlice<'_>, targets: &[u32]) -> Result<usize> {
     let columns = count_rows(logits, targets.len());
     check_indices(call, targets, columns)?;

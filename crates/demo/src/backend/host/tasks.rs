@@ -1,7 +1,7 @@
-//! Division of work into tasks for several threads, and access to rows of numbers as `f32`.
+//! Division of work into tasks for several threads, and access to rows of elements as `f32`.
 //!
-//! A task computes whole units, such as rows, and every unit is computed in one way, so that
-//! results do not depend on the number of threads.
+//! A task computes whole units, such as rows, and the computation of a unit does not depend on the
+//! division. Therefore results do not depend on the number of threads.
 
 use std::ops::Range;
 
@@ -10,22 +10,22 @@ use half::slice::HalfFloatSliceExt;
 
 use super::slices::{Floats, FloatsMut};
 
-/// Numbers that one task processes in functions that cost little more than access to the memory.
+/// Number of elements that one task processes in functions limited by memory bandwidth.
 pub(super) const SIMPLE: usize = 1 << 16;
 
-/// Numbers that one task processes in functions that compute exponentials or roots.
+/// Number of elements that one task processes in functions with exponentials or roots.
 pub(super) const COSTLY: usize = 1 << 14;
 
-/// Results that can be divided between tasks.
+/// Memory for results that can be divided between tasks.
 pub(super) trait Split: Sized + Send {
-    /// Divides the results after `units` units.
+    /// Divides the results into the first `units` units and the others.
     fn split(self, units: usize) -> (Self, Self);
 }
 
-/// Rows of numbers that a task writes.
+/// Rows of elements that a task writes.
 pub(super) struct Rows<'a, T> {
     pub(super) numbers: &'a mut [T],
-    /// Numbers of a row. The last row may be shorter.
+    /// Elements of a row. The last row may be shorter.
     pub(super) width: usize,
 }
 
@@ -105,14 +105,14 @@ impl<A: Split, B: Split, C: Split> Split for (A, B, C) {
     }
 }
 
-/// Runs `work` for the units in `0..units`, divided into tasks of at most `grain` units. Each task
-/// gets the range of its units and its part of the results.
+/// Runs `work` for the units in `0..units`, divided into parallel tasks of at most `grain` units.
+/// `work` gets the range of a task's units, and the task's part of `results`.
 pub(super) fn parallel<S: Split>(units: usize, grain: usize, results: S, work: impl Fn(Range<usize>, S) + Sync) {
     divide(0..units, grain.max(1), results, &work);
 }
 
-/// Runs `work` for `rows` rows; a task processes about `numbers` numbers. `width` is the number of
-/// numbers of a row.
+/// Runs `work` for `rows` rows of `width` elements, divided into parallel tasks of about `numbers`
+/// elements.
 pub(super) fn parallel_rows<S: Split>(
     rows: usize,
     width: usize,
@@ -137,7 +137,7 @@ fn divide<S: Split>(units: Range<usize>, grain: usize, results: S, work: &(impl 
 pub(super) struct Reader<'a> {
     numbers: Floats<'a>,
     converted: Vec<f32>,
-    /// The indices of the converted numbers.
+    /// The indices of the elements in `converted`.
     range: Range<usize>,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         Self { numbers, converted: Vec::new(), range: 0..0 }
     }
 
-    /// Returns the numbers at indices `range`. Valid until the next call.
+    /// Returns the elements at indices `range`. The slice is valid until the next call.
     pub(super) fn read(&mut self, range: Range<usize>) -> &[f32] {
         if let Floats::F32(numbers) = self.numbers {
             return &numbers[range];
@@ -160,10 +160,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Computes rows of a result from rows of inputs: calls `compute` with the number of the row among
-/// those of the task, the inputs' rows and the result's row. `units` are the rows of the task.
+/// Computes rows of a result from rows of inputs. `units` are the rows of the task, and `result`
+/// has only these rows. `compute` gets a row's index in the task, the inputs' rows, and the
+/// result's row, whose content is undefined before.
 ///
-/// An input that is `None` is the result itself, in place. The result's row has any content before.
+/// An input that is `None` is the result itself, in place.
 pub(super) fn map_rows<const INPUTS: usize>(
     units: Range<usize>,
     inputs: &[Option<Floats<'_>>; INPUTS],
@@ -205,7 +206,7 @@ pub(super) fn map_rows<const INPUTS: usize>(
     }
 }
 
-/// Returns the range of row `row` in `len` numbers; the last row may be shorter than `width`.
+/// Returns the range of row `row` in `len` elements; the last row may be shorter than `width`.
 fn row_range(row: usize, width: usize, len: usize) -> Range<usize> {
     let start = (row * width).min(len);
     start..(start + width).min(len)
@@ -226,7 +227,7 @@ impl FloatsMut<'_> {
         self.as_floats().len()
     }
 
-    /// Returns the numbers, to read.
+    /// Returns the elements, to read.
     pub(super) fn as_floats(&self) -> Floats<'_> {
         match self {
             Self::F32(numbers) => Floats::F32(numbers),
@@ -236,7 +237,7 @@ impl FloatsMut<'_> {
     }
 }
 
-/// Converts the numbers at indices `range` to `f32`.
+/// Converts the elements at indices `range` to `f32` and stores them in `to`.
 pub(super) fn load(numbers: Floats<'_>, range: Range<usize>, to: &mut [f32]) {
     match numbers {
         Floats::F32(numbers) => to.copy_from_slice(&numbers[range]),
@@ -249,7 +250,7 @@ pub(super) fn load(numbers: Floats<'_>, range: Range<usize>, to: &mut [f32]) {
     }
 }
 
-/// Rounds `from` to the type of `numbers` and stores it at indices `range`.
+/// Rounds `from` to the data type of `numbers` and stores it at indices `range`.
 pub(super) fn store(from: &[f32], numbers: &mut FloatsMut<'_>, range: Range<usize>) {
     match numbers {
         FloatsMut::F32(numbers) => numbers[range].copy_from_slice(from),
@@ -262,7 +263,7 @@ pub(super) fn store(from: &[f32], numbers: &mut FloatsMut<'_>, range: Range<usiz
     }
 }
 
-/// Rounds to the nearest `bf16`, to even ones if there are two, without a branch.
+/// Rounds to the nearest `bf16`, ties to even, without a branch.
 #[inline(always)]
 fn round_to_bf16(x: f32) -> bf16 {
     const QUIET_NAN: u32 = 0x7fc0;

@@ -1,10 +1,10 @@
 //! Functions of `f32` slices that compile to vector instructions, and sums in a fixed order.
 
-/// Partial sums that a sum keeps at once: enough for the vectors of any processor.
+/// Number of partial sums that a sum keeps at once: at least the vector width of any CPU.
 const LANES: usize = 16;
 
-/// Returns e to the power of `x`, to 2 units in the last place. Below -87.3 the result is 0; above
-/// 88 it is that of 88. NaN stays NaN.
+/// Returns e to the power of `x`, with an error of at most 2 units in the last place. Returns 0
+/// below -87.3, e to the power of 88 above 88, and NaN for NaN.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     // Adding and subtracting 1.5 * 2^23 rounds to an integer, without a call.
@@ -32,7 +32,7 @@ pub(super) fn exp(x: f32) -> f32 {
     if x.is_nan() { x } else { result }
 }
 
-/// Sums `map` of every pair of numbers, in an order that depends on the length only.
+/// Sums `map(a[i], b[i])` over all `i`, in an order that depends on the length only.
 #[inline(always)]
 pub(super) fn sum_pairs(a: &[f32], b: &[f32], map: impl Fn(f32, f32) -> f32) -> f32 {
     let len = a.len().min(b.len());
@@ -56,14 +56,14 @@ pub(super) fn sum_pairs(a: &[f32], b: &[f32], map: impl Fn(f32, f32) -> f32) -> 
     sums[0] + rest
 }
 
-/// Sums `map` of every number, in an order that depends on the length only.
+/// Sums `map(x[i])` over all `i`, in an order that depends on the length only.
 #[inline(always)]
 pub(super) fn sum(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
     sum_pairs(x, x, |x, _| map(x))
 }
 
-/// Returns the largest of `map` of every number; NaN is ignored. Returns minus infinity for no
-/// numbers.
+/// Returns the largest `map(x[i])` of all `i`, ignoring NaN. Returns minus infinity if `x` is
+/// empty.
 #[inline(always)]
 pub(super) fn max(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
     let mut largest = [f32::NEG_INFINITY; LANES];
@@ -78,7 +78,7 @@ pub(super) fn max(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
     largest.into_iter().chain(rest).fold(f32::NEG_INFINITY, |one, other| if other > one { other } else { one })
 }
 
-/// Adds each number of `x` to a number of `sums`.
+/// Adds `x[i]` to `sums[i]` for all `i`.
 #[inline(always)]
 pub(super) fn add(sums: &mut [f32], x: &[f32]) {
     for (sum, x) in sums.iter_mut().zip(x) {

@@ -21,7 +21,7 @@ pub(in super::super) struct CudaMemory {
     /// Size and stream of each live allocation, by address.
     live: RefCell<HashMap<u64, (u64, StreamId)>>,
     counters: Counters,
-    /// Records marks and spans.
+    /// The recorded pool, which only records marks and spans.
     recorded: CudaPool,
 }
 
@@ -39,9 +39,9 @@ fn not_allocated(DriverError(code): DriverError, call: &str) -> AllocateError {
 }
 
 impl CudaMemory {
-    /// Creates an allocator on the GPU of `context`: the stream-ordered pool if `is_async`, which
-    /// keeps freed memory until [`empty_cache`](Memory::empty_cache), as PyTorch sets it up; or
-    /// else plain calls of the driver. `recorded` records marks and spans.
+    /// Creates an allocator on the GPU of `context`. With `is_async`, it is the stream-ordered
+    /// pool, set to keep freed memory until [`empty_cache`](Memory::empty_cache), as by PyTorch.
+    /// Otherwise it calls `cuMemAlloc` and `cuMemFree`. `recorded` records marks and spans.
     pub(in super::super) fn new(recorded: CudaPool, context: &Arc<CudaContext>, is_async: bool) -> Result<Self> {
         context.bind_to_thread().map_err(|error| failed("cuCtxSetCurrent", error))?;
         let pool = is_async.then(|| default_pool(context)).transpose()?;
@@ -49,11 +49,11 @@ impl CudaMemory {
         Ok(Self { context: Arc::clone(context), pool, live, counters, recorded })
     }
 
-    /// Returns a number that the driver's pool counts.
+    /// Returns a counter of the driver's pool; `None` without a pool or if the driver fails.
     fn attribute(&self, attribute: sys::CUmemPool_attribute) -> Option<u64> {
         let pool = self.pool?;
         let mut value = 0u64;
-        // SAFETY: The driver returned the pool, and the attributes that are asked for are 64-bit
+        // SAFETY: The driver returned the pool, and callers only read attributes that are 64-bit
         // numbers.
         let status = unsafe { sys::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()) };
         status.result().ok().map(|()| value)

@@ -1,5 +1,5 @@
-//! Allocators other than the pool, behind [`Memory`]. They have counters and no recording: the pool
-//! beside them records marks and spans only.
+//! Allocators other than the pool, which implement [`Memory`]. They have counters, but their
+//! events are not recorded: a recorded pool next to them records marks and spans only.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ struct HostMaps {
     maps: RefCell<BTreeMap<u64, MmapRaw>>,
     counters: Counters,
     capacity_bytes: u64,
-    /// Records marks and spans.
+    /// The recorded pool, which only records marks and spans.
     recorded: HostPool,
 }
 
@@ -122,8 +122,8 @@ unsafe impl Memory for HostMaps {
     }
 }
 
-/// Creates the host as a device with a memory map for each request, of up to `capacity_bytes` in
-/// all. `recorded` records marks and spans.
+/// Creates a host device that maps memory for each request, up to `capacity_bytes` in total.
+/// `recorded` records marks and spans.
 pub(super) fn host(recorded: HostPool, capacity_bytes: u64) -> Result<Device> {
     let (maps, counters) = (RefCell::default(), Counters::default());
     let memory = HostMaps { maps, counters, capacity_bytes, recorded };

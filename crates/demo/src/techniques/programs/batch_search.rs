@@ -1,5 +1,5 @@
-//! Searches the largest batch under a memory limit: grows it until a step runs out of
-//! memory, recovers, and halves the interval; then trains with the result.
+//! A program that searches for the largest batch under a memory limit, and then trains with it. The
+//! search grows the batch until a step runs out of memory, recovers, and bisects.
 
 use super::super::report::Figure;
 use super::super::run::{ProgramState, Run};
@@ -10,8 +10,8 @@ use crate::ops::arguments;
 use crate::optimizers::{ClearGradients, clear_gradients};
 use crate::tokens::Text;
 
-/// Runs one training step with `batch` sequences. Returns false if it ran out of memory, and
-/// frees what the step left.
+/// Runs one training step with `batch` sequences. If it runs out of memory, frees the gradients
+/// that the step has computed and returns false.
 fn fits(run: &Run<'_>, model: &mut Training, text: &Text, batch: usize) -> Result<bool> {
     let Run { device, settings, .. } = *run;
     device.memory().mark(&format!("batch {batch}"));
@@ -20,7 +20,7 @@ fn fits(run: &Run<'_>, model: &mut Training, text: &Text, batch: usize) -> Resul
         Ok(_) => Ok(true),
         Err(error) if error.is_out_of_memory() => {
             device.memory().mark("out of memory");
-            // The graph was freed with the step; gradients that it had computed are left.
+            // The failed step has freed its graph, but not the gradients that it had computed.
             clear_gradients(model.trainer.parameters(), ClearGradients::ToNone)?;
             device.memory().empty_cache()?;
             Ok(false)
@@ -29,7 +29,8 @@ fn fits(run: &Run<'_>, model: &mut Training, text: &Text, batch: usize) -> Resul
     }
 }
 
-/// Returns the largest batch that fits, to an eighth, and adds each that was tried to `tried`.
+/// Returns the largest batch that fits, with a precision of an eighth. Appends each batch size that
+/// it tries to `tried`, with true if it fitted.
 fn search(run: &Run<'_>, model: &mut Training, text: &Text, tried: &mut Vec<(usize, bool)>) -> Result<usize> {
     let (mut good, mut bad) = (0, run.settings.batch);
     while fits(run, model, text, bad)? {
@@ -46,12 +47,12 @@ fn search(run: &Run<'_>, model: &mut Training, text: &Text, tried: &mut Vec<(usi
     Ok(good)
 }
 
-/// Returns the numbers of the batches that failed or not.
+/// Returns the tried batch sizes that fitted (`is_good`) or that failed.
 fn batches(tried: &[(usize, bool)], is_good: bool) -> Vec<u64> {
     tried.iter().filter(|batch| batch.1 == is_good).map(|batch| batch.0 as u64).collect()
 }
 
-/// Searches, then trains.
+/// Searches for the batch size, then trains.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings): (&Device, _) = (run.device, run.settings);
     let text = Text::new(settings.gpt.vocabulary, settings.seed);

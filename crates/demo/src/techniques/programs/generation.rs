@@ -1,4 +1,4 @@
-//! Generates text with a GPT, one token a step.
+//! A program that generates text with a GPT, one token per step.
 
 use vramscope_collector::{Category, Scope};
 
@@ -22,7 +22,7 @@ impl Sequences {
         Tensor::from_u32(device, &[self.0.len(), count], &tokens)
     }
 
-    /// Appends the most likely token after each sequence.
+    /// Appends the most likely next token to each sequence.
     fn append(&mut self, logits: &Tensor) -> Result {
         let likely = logits.argmax()?.to_u32()?;
         let length = likely.len() / self.0.len();
@@ -33,8 +33,8 @@ impl Sequences {
     }
 }
 
-/// Generates text. The peaks are those after the first step, which computes the whole prompt with
-/// and without a cache.
+/// Generates text. The reported peaks exclude the first step, which computes the whole prompt
+/// whether there is a cache or not.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();

@@ -1,5 +1,5 @@
-//! Captures three forward passes of different sizes as CUDA graphs, whose memory is in private
-//! pools, and replays them. On the host a replay computes again.
+//! A program that captures three forward passes of different sizes as CUDA graphs, whose memory is
+//! in private pools, and replays them. On the host, a replay runs the forward pass again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::models::Perceptron;
 use crate::random::normal;
 use crate::tensor::Tensor;
 
-/// The stream of captures: the default stream cannot be captured.
+/// Index of the stream that is captured. The default stream cannot be captured.
 const CAPTURED: usize = 1;
 
 /// A captured forward pass.
@@ -38,7 +38,7 @@ impl CapturedGraph {
         let work = move || -> Result {
             let device = &owned_device;
             let memory = device.memory();
-            // Its memory is that of the next result, as in a graph.
+            // Frees the last result first, so that the next one uses its memory, as in a graph.
             result.replace(None);
             memory.begin_private_pool(mempool, device.stream())?;
             let computed = {
@@ -60,7 +60,7 @@ impl CapturedGraph {
         Ok(Self { graph, output, mempool })
     }
 
-    /// Computes the forward pass again and returns the mean square of the result.
+    /// Replays the forward pass and returns the mean square of its result.
     fn replay(&self, device: &Device) -> Result<f32> {
         device.wait_stream(CAPTURED, 0)?;
         device.with_stream(CAPTURED, || Ok(self.graph.replay()?))?;
@@ -70,14 +70,14 @@ impl CapturedGraph {
     }
 }
 
-/// Captures and replays. The peaks are those after the warm-up.
+/// Captures and replays the graphs. The reported peaks exclude the warm-up.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();
     let width = settings.row_width;
     let model = Rc::new(settings.perceptron(device)?);
     let mut rng = Rng::with_seed(settings.seed);
-    // The largest first: the others then fit into its memory.
+    // The largest input comes first: the others then fit into its memory.
     let inputs = [4, 3, 2].map(|quarters| {
         let rows = settings.rows * quarters / 4;
         let _scope = Scope::open_with("data", Category::Input);
@@ -102,8 +102,8 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let graph_bytes = device.stats().reserved_bytes.all.current - before;
     run.each_step(|step| {
         let _step = StepScope::begin(device, step);
-        // Each result is read before the next graph runs, which may overwrite other memory of this
-        // one.
+        // Each result is read before the next graph runs: graphs that share a private pool may
+        // overwrite each other's memory.
         graphs.iter().map(|graph| graph.replay(device)).sum()
     })?;
     run.bytes("graph_bytes", graph_bytes);

@@ -1,4 +1,4 @@
-//! Computes the predictions of a GPT, batch after batch.
+//! A program that computes the predictions of a GPT, batch after batch.
 
 use vramscope_collector::{Category, Scope};
 
@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::models::Gpt;
 use crate::tokens::Text;
 
-/// Computes predictions. The peaks are those after the model is ready: quantization needs both
-/// forms of a weight for a moment.
+/// Computes predictions. The reported peaks exclude the creation of the model, because quantization
+/// briefly needs both forms of a weight.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let text = Text::new(settings.gpt.vocabulary, settings.seed);

@@ -1,4 +1,4 @@
-//! Trains a two-layer network to reproduce its input, with data that comes in several ways.
+//! A program that trains a two-layer network to reproduce its input, with one of several loaders.
 
 use std::fs::File;
 
@@ -19,30 +19,30 @@ use crate::error::Result;
 use crate::random::normal;
 use crate::tensor::Tensor;
 
-/// The stream that batches are copied on.
+/// Index of the stream on which batches are copied in advance.
 const COPY: usize = 1;
 
-/// Returns the bytes of the batch of step `step`.
+/// Generates the batch of step `step`, as the bytes of its elements.
 fn batch_bytes(settings: &Settings, step: u64) -> Vec<u8> {
     let mut rng = Rng::with_seed(settings.seed ^ (step << 20));
     let numbers = (0..settings.rows * settings.row_width).map(|_| normal(&mut rng, 1.0));
     numbers.flat_map(f32::to_le_bytes).collect()
 }
 
-/// The most batches that a loader keeps in host memory. Longer runs repeat them.
+/// Maximum number of batches that a loader keeps in host memory. Longer runs repeat them.
 const HOST_BATCHES: u64 = 8;
 
-/// Returns the bytes of the first `count` batches.
+/// Generates the first `count` batches, as bytes.
 fn batches(settings: &Settings, count: u64) -> Vec<Vec<u8>> {
     (0..count).map(|step| batch_bytes(settings, step)).collect()
 }
 
-/// Returns the bytes of the batches that are kept in host memory.
+/// Generates the batches that a loader keeps in host memory, as bytes.
 fn host_batches(settings: &Settings) -> Vec<Vec<u8>> {
     batches(settings, settings.steps.min(HOST_BATCHES))
 }
 
-/// Returns the batch of a step, of those that are kept in host memory.
+/// Returns the batch of a step from `batches`, which repeat.
 fn host_batch(batches: &[Vec<u8>], step: u64) -> &[u8] {
     &batches[step as usize % batches.len()]
 }
@@ -57,18 +57,18 @@ fn upload(device: &Device, settings: &Settings, bytes: &[u8]) -> Result<Tensor> 
 enum Loader {
     /// All batches, on the device.
     Eager(Vec<Tensor>),
-    /// Nothing: batches are made when they are needed.
+    /// Each batch is generated when it is needed.
     Generator,
     /// The bytes of the batches, in ordinary host memory.
     Host(Vec<Vec<u8>>),
     /// A safetensors file with all batches, mapped into memory. The system reads only pages that
     /// are used.
     Lazy(MappedFile),
-    /// As `Host`, with two staging buffers and the batch that was copied in advance.
+    /// The bytes of the batches, two staging buffers, and the batch that was copied in advance.
     Staged { batches: Vec<Vec<u8>>, buffers: Vec<Box<dyn StagingBuffer>>, next: Option<Tensor> },
 }
 
-/// A file in memory, deleted when this is dropped.
+/// A memory-mapped temporary file, deleted when `self` is dropped.
 struct MappedFile {
     map: Mmap,
     _file: NamedTempFile,
@@ -159,7 +159,7 @@ impl Loader {
     }
 }
 
-/// Trains.
+/// Trains the network with the loader that the settings choose.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let mut loader = Loader::new(device, settings)?;

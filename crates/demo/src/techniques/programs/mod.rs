@@ -1,7 +1,7 @@
 //! The programs that techniques change.
 //!
-//! A program runs its steps by [`Run::each_step`](super::run::Run::each_step) and returns what it
-//! keeps.
+//! A program runs its steps by [`Run::each_step`](super::run::Run::each_step). It returns its
+//! models, data and results, so that they stay allocated until the recording has ended.
 
 pub(super) mod batch_search;
 pub(super) mod generation;

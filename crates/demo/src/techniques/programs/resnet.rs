@@ -1,4 +1,4 @@
-//! Trains a small ResNet on generated images.
+//! A program that trains a small ResNet on generated images.
 
 use std::rc::Rc;
 
@@ -13,12 +13,13 @@ use crate::models::ResNet;
 use crate::random::normal;
 use crate::tensor::Tensor;
 
-/// Channels of images.
+/// Number of channels of an image.
 const CHANNELS: usize = 3;
-/// Number of classes.
+/// Number of classes of the images.
 const CLASSES: usize = 10;
 
-/// Returns `count` images of square patterns whose brightness tells their class, and the classes.
+/// Returns `count` images of square patterns, and their classes. The brightness depends on the
+/// class.
 fn images(device: &Device, count: usize, pixels: usize, seed: u64) -> Result<(Tensor, Tensor)> {
     let _scope = Scope::open_with("data", Category::Input);
     let mut rng = Rng::with_seed(seed);
@@ -33,7 +34,7 @@ fn images(device: &Device, count: usize, pixels: usize, seed: u64) -> Result<(Te
     Ok((Tensor::from_f32(device, &shape, &values)?, Tensor::from_u32(device, &[count], &classes)?))
 }
 
-/// Trains.
+/// Trains the ResNet.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let model = {

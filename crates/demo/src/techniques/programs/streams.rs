@@ -1,4 +1,4 @@
-//! Makes data on a side stream and reads it on the main stream, in every step.
+//! A program that writes data on a side stream and reads it on the main stream, in every step.
 
 use vramscope_collector::{Category, Scope};
 
@@ -10,17 +10,17 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The default stream.
+/// Index of the stream that reads the data: the default stream.
 const MAIN: usize = 0;
-/// The stream that makes the data.
+/// Index of the stream that writes the data.
 const SIDE: usize = 1;
-/// Multiplications of the matrix products that delay the main stream of a GPU, so that it reads the
-/// data after the side stream has reused the memory, unless that is prevented. On an H100 they take
-/// 6 ms, the calls in between 0.1 ms. With an eighth of them, the main stream was not late while
-/// other programs used the GPU.
+/// Number of multiplications in the matrix products that delay the main stream of a GPU. Without
+/// stream safety, the main stream then reads the data after the side stream has reused the memory.
+/// On an H100 the products take 6 ms, the host's calls 0.1 ms. An eighth was not enough while other
+/// programs used the GPU.
 const DELAYING_MULTIPLICATIONS: usize = 1 << 37;
 
-/// Makes and reads data.
+/// Writes and reads the data.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();
@@ -59,7 +59,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         drop(data);
         let stats = device.stats();
         pending_bytes = stats.active_bytes.all.current - stats.allocated_bytes.all.current;
-        // Of the first tensor's size, and on its stream.
+        // Has the size of the first tensor and its stream, so that it may reuse the memory.
         let next = device.with_stream(SIDE, || {
             let _scope = Scope::open_with("side stream", Category::Input);
             Tensor::full(device, &shape, DType::F32, -1.0)

@@ -1,5 +1,5 @@
-//! Trains one or more GPTs, with batches and lengths that may vary, and optionally looks at
-//! held-out data after each step.
+//! A program that trains one or more GPTs. Batch size and sequence length may vary; each step may
+//! be followed by a pass over held-out data.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::tensor::Tensor;
 use crate::tokens::{Text, TokenBatch};
 use crate::training::Trainer;
 
-/// Measures how many bytes a forward pass leaves.
+/// A callback that measures how many bytes a forward pass leaves allocated.
 #[derive(Default)]
 pub(super) struct ForwardBytes {
     before: Cell<u64>,
@@ -26,7 +26,8 @@ pub(super) struct ForwardBytes {
 }
 
 impl ForwardBytes {
-    /// Returns the most bytes that one forward pass has left: activations and logits.
+    /// Returns the maximum number of bytes that one forward pass has left allocated: activations
+    /// and logits.
     pub(super) fn largest(&self) -> u64 {
         self.largest.get()
     }
@@ -54,7 +55,7 @@ pub(super) struct Training {
 }
 
 impl Training {
-    /// Creates a GPT and its trainer as `settings` say, with parameters from `seed`.
+    /// Creates a GPT and its trainer from `settings`, with random parameters from `seed`.
     pub(super) fn new(device: &Device, settings: &Settings, seed: u64) -> Result<Self> {
         let _scope = Scope::open("model");
         let gpt = Gpt::new(device, settings.gpt, seed)?;
@@ -66,7 +67,7 @@ impl Training {
     pub(super) fn step(&mut self, settings: &Settings, batch: &TokenBatch) -> Result<f32> {
         let len = batch.inputs.shape()[0] / settings.parts;
         let (gpt, trainer) = (&self.gpt, &mut self.trainer);
-        // As a variable of a training loop, the logits live until those of the next forward pass.
+        // Like a variable of a training loop, keeps the logits until the next forward pass.
         let mut logits = None;
         let losses = trainer.step(|part| {
             let inputs = batch.inputs.narrow(part * len, len)?;
@@ -84,7 +85,7 @@ impl Training {
         Ok(sum / losses.len() as f32)
     }
 
-    /// Returns the bytes of all parameters.
+    /// Returns the size of all parameters, in bytes.
     fn parameter_bytes(&self) -> usize {
         self.trainer.parameters().iter().map(|parameter| parameter.value.bytes()).sum()
     }
@@ -92,7 +93,7 @@ impl Training {
     /// Moves parameters, gradients and optimizer state to the host.
     fn move_to_host(&self) -> Result {
         for parameter in self.trainer.parameters() {
-            // As in PyTorch programs that clear gradients before they move a model.
+            // Drops the gradients, as PyTorch programs clear them before they move a model.
             drop(parameter.value.take_grad());
             parameter.value.move_to_host()?;
         }
@@ -112,20 +113,20 @@ impl Training {
     }
 }
 
-/// The results of passes over held-out data.
+/// The kept results of passes over held-out data.
 #[derive(Default)]
 struct HeldOut {
     /// Outputs that are kept on the device.
     outputs: Vec<Tensor>,
     /// The sum of losses that are kept as tensors.
     loss: Option<Tensor>,
-    /// Outputs on the host.
+    /// Outputs that are kept on the host.
     on_host: Vec<f32>,
 }
 
 impl HeldOut {
-    /// Computes the predictions for held-out sequences. Like the tutorials' programs it forgot
-    /// `no_grad`: only what is kept decides whether the graph is freed.
+    /// Computes the predictions for held-out sequences. Like the programs in tutorials, it omits
+    /// `no_grad`, so that a graph stays allocated if a kept result refers to it.
     fn evaluate(&mut self, gpt: &Gpt, settings: &Settings, text: &Text, device: &Device, step: u64) -> Result {
         let batch = text.batch(device, settings.evaluated, settings.gpt.length, u64::from(u32::MAX) + step)?;
         let _span = device.span("evaluate");
@@ -147,7 +148,7 @@ impl HeldOut {
     }
 }
 
-/// Trains.
+/// Trains the GPTs.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let text = Text::new(settings.gpt.vocabulary, settings.seed);

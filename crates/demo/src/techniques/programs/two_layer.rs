@@ -1,4 +1,4 @@
-//! Computes the results of a two-layer network without a graph.
+//! A program that computes the results of a two-layer network without a gradient graph.
 
 use fastrand::Rng;
 use vramscope_collector::{Category, Scope};
@@ -12,10 +12,11 @@ use crate::error::{Result, TensorError};
 use crate::random::normal;
 use crate::tensor::Tensor;
 
-/// The most batches that are kept in host memory. Longer runs repeat them.
+/// Maximum number of batches that are kept in host memory. Longer runs repeat them.
 const MAX_BATCHES: u64 = 8;
 
-/// Returns true if a backward pass fails after a tensor that it needs was changed in place.
+/// Returns true if a backward pass returns an error after a tensor that it needs was changed in
+/// place.
 fn is_change_refused(device: &Device) -> Result<bool> {
     let _mode = enable_grad();
     let _scope = Scope::open_with("refused", Category::Activation);
@@ -29,13 +30,13 @@ fn is_change_refused(device: &Device) -> Result<bool> {
     }
 }
 
-/// Computes results.
+/// Computes the results of all batches.
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();
     let width = settings.row_width;
     let model = settings.perceptron(device)?;
-    // Made before the first step, so that a step's time is that of the network.
+    // Generated before the first step, so that a step's time is only the network's.
     let batches: Vec<Vec<f32>> = (0..settings.steps.min(MAX_BATCHES))
         .map(|step| {
             let mut rng = Rng::with_seed(settings.seed ^ (step << 20));

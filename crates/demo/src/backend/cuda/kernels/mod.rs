@@ -11,20 +11,20 @@ use super::error::Context;
 use crate::backend::{BackendError, NUMBERS_PER_PARTIAL, QUANTIZED_BLOCK, ROWS_PER_PARTIAL, RawSlice, Result};
 use crate::dtype::DType;
 
-/// A type that a file of kernels is compiled for: one type of all floats, or any mixture of types.
+/// A data type that a file of kernels is compiled for: one for all arguments, or any mixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     F32,
     F16,
     Bf16,
-    /// Kernels that read the type of each argument at run time.
+    /// Any mixture: the kernels read the data type of each argument at run time.
     Any,
 }
 
 impl Variant {
     const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Any];
 
-    /// Returns the variant for arguments of these types.
+    /// Returns the variant for the data types of these arguments.
     pub(super) fn of(slices: &[RawSlice<'_>]) -> Self {
         match slices {
             [first, others @ ..] if others.iter().all(|other| other.dtype() == first.dtype()) => match first.dtype() {
@@ -37,7 +37,7 @@ impl Variant {
         }
     }
 
-    /// Returns the numbers that a thread loads at once: `PACK` in `prelude.cu`.
+    /// Returns how many elements a thread loads at once: `PACK` in `prelude.cu`.
     pub(super) fn pack(self) -> usize {
         match self {
             Self::F16 | Self::Bf16 => 8,
@@ -56,7 +56,7 @@ impl Variant {
     }
 }
 
-/// A file of kernels.
+/// A source file of kernels: its name and text, and the variants to compile.
 struct KernelFile {
     name: &'static str,
     text: &'static str,
@@ -151,23 +151,23 @@ kernel_files! {
     }
 }
 
-/// A file of kernels compiled for one variant.
+/// A source file of kernels, compiled for one variant.
 pub(super) struct Compiled {
     file: &'static KernelFile,
     variant: Variant,
-    /// Machine code, or PTX that ends with a 0.
+    /// Machine code, or PTX that ends with a 0 byte.
     pub(super) image: Vec<u8>,
 }
 
 impl Compiled {
-    /// Returns the kernels in the file, with the names that they have there.
+    /// Iterates over the kernels in the file, each with its variant and its name in the file.
     pub(super) fn kernels(&self) -> impl Iterator<Item = (Kernel, Variant, &'static str)> {
         self.file.kernels.iter().map(|&(kernel, name)| (kernel, self.variant, name))
     }
 }
 
-/// Returns all kernels for a target. A process compiles them once, whatever number of devices it
-/// opens: a comparison opens three.
+/// Returns all kernels for a target. A process compiles them only once, although it may open
+/// several devices (a comparison of techniques opens three).
 pub(super) fn compiled(target: Target) -> Result<Arc<[Compiled]>> {
     static COMPILED: Mutex<Vec<(Target, Arc<[Compiled]>)>> = Mutex::new(Vec::new());
     let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,14 +212,14 @@ fn options(variant: Variant) -> Vec<String> {
     ]
 }
 
-/// The kernels on the device.
+/// The kernels loaded on a device: modules, and the functions by kernel and variant.
 pub(super) struct Loaded {
     modules: Vec<sys::CUmodule>,
     functions: Vec<[sys::CUfunction; 4]>,
 }
 
 impl Loaded {
-    /// Loads compiled kernels to the current context's device.
+    /// Loads compiled kernels to the device of the current context.
     pub(super) fn new(compiled: &[Compiled]) -> Result<Self> {
         let mut loaded = Self { modules: Vec::new(), functions: vec![[std::ptr::null_mut(); 4]; KERNELS] };
         for file in compiled {
@@ -239,7 +239,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Returns a kernel. It is null if its file is not compiled for the variant.
+    /// Returns the function of a kernel; null if its file is not compiled for the variant.
     pub(super) fn function(&self, kernel: Kernel, variant: Variant) -> sys::CUfunction {
         self.functions[kernel as usize][variant as usize]
     }

@@ -11,7 +11,8 @@ use crate::backend::cuda::{CudaBackend, blas, compiler};
 use crate::backend::{Backend, Gemm, RawSlice, Unary};
 use crate::dtype::DType;
 
-/// Returns a context of the first GPU; `None`, with a note, without a GPU or without libraries.
+/// Returns a context of the first GPU. Without a GPU or without the libraries, prints a note and
+/// returns `None`.
 pub(crate) fn context() -> Option<Arc<CudaContext>> {
     // SAFETY: Loading the library runs its initializers, which are meant to run in any program.
     let has_driver = unsafe { sys::is_culib_present() };
@@ -31,7 +32,7 @@ pub(crate) fn context() -> Option<Arc<CudaContext>> {
     None
 }
 
-/// Device memory of tests, by `cuMemAlloc`. Freed when dropped.
+/// Device memory for tests, allocated by `cuMemAlloc` and freed when `self` is dropped.
 pub(super) struct DriverMemory {
     context: Arc<CudaContext>,
     addresses: RefCell<Vec<u64>>,
@@ -116,7 +117,7 @@ fn cuda_streams_and_graphs() {
                 backend.set_stream(index)
             }
         };
-        // cuBLAS loads its kernels at their first use, which had better not be recorded.
+        // cuBLAS loads its kernels at their first use, which must not happen in the recording.
         work().unwrap();
         backend.upload(&bytes(&[1.0, 2.0, 3.0, 4.0]), slice(a)).unwrap();
         backend.upload(&bytes(&[5.0, 6.0, 7.0, 8.0]), slice(b)).unwrap();
@@ -143,7 +144,7 @@ fn cuda_streams_and_graphs() {
     backend.synchronize().unwrap();
 }
 
-/// Describes four numbers for a recording, which outlives the test's borrow of the memory.
+/// Returns a slice of four elements for a recording, which outlives the borrow of the memory.
 fn slice_of(address: u64) -> RawSlice<'static> {
     // SAFETY: The test keeps the memory until the graph is dropped.
     unsafe { RawSlice::new(address, 4, DType::F32) }

@@ -33,7 +33,7 @@ fn launches_match_kernels() {
     }
 }
 
-/// Launches every kernel with arguments of two types.
+/// Launches every kernel with arguments of the data types `t` and `u`.
 fn launch_all(kernels: &dyn Kernels, t: DType, u: DType) -> Result {
     let f32s = |len| slice(len, DType::F32);
     let u32s = |len| slice(len, DType::U32);
@@ -96,7 +96,7 @@ fn launch_all(kernels: &dyn Kernels, t: DType, u: DType) -> Result {
     kernels.unscale(slice(count, t), 0.5, u32s(1))
 }
 
-/// Returns the tensors of a norm from `x` to `y` and of its backward pass.
+/// Returns the tensors of a normalization from `x` to `y` and of its backward pass.
 fn norms<'a>(
     x: RawSlice<'a>,
     y: RawSlice<'a>,
@@ -108,7 +108,7 @@ fn norms<'a>(
     (norm, NormBackward { x, dy: x, weight: parameter, statistics, dx: y, d_weight, d_bias })
 }
 
-/// Launches the kernels of rows with `columns` columns.
+/// Launches the kernels that compute rows, on matrices with `columns` columns.
 fn launch_rows(kernels: &dyn Kernels, t: DType, u: DType, columns: usize) -> Result {
     let f32s = |len| slice(len, DType::F32);
     let rows = 40;

@@ -12,14 +12,14 @@ use super::compiler::{self, Target};
 use super::kernels::{self, Compiled, Kernel, Variant};
 use super::launch::Parameter;
 
-/// The parameters of all kernels, by which launches are checked without a GPU.
+/// The parameter sizes of all kernels, to check launches without a GPU.
 pub(super) struct Signatures {
-    /// Sizes of the parameters by kernel and variant.
+    /// Sizes of a kernel's parameters in bytes, by kernel and variant.
     sizes: HashMap<(usize, usize), Vec<usize>>,
 }
 
 impl Signatures {
-    /// Reads the parameters from PTX.
+    /// Reads the sizes of the parameters from the kernels' PTX.
     fn new(compiled: &[Compiled]) -> Self {
         let mut sizes = HashMap::new();
         for file in compiled {
@@ -34,7 +34,7 @@ impl Signatures {
         Self { sizes }
     }
 
-    /// Panics unless the arguments are as many and as large as the kernel's parameters.
+    /// Panics unless the arguments have the number and sizes of the kernel's parameters.
     pub(super) fn check(
         &self,
         kernel: Kernel,
@@ -50,7 +50,8 @@ impl Signatures {
     }
 }
 
-/// Returns the size of a parameter such as `.param .u64 name` or `.param .align 8 .b8 name[16]`.
+/// Returns the size in bytes of a parameter that PTX declares, such as `.param .u64 name` or
+/// `.param .align 8 .b8 name[16]`.
 fn parameter_size(text: &str) -> usize {
     if let Some((_, size)) = text.split_once('[') {
         return size.trim_end_matches(']').parse().expect("an array has a length");
@@ -59,7 +60,7 @@ fn parameter_size(text: &str) -> usize {
     if kind.is_some_and(|kind| kind.ends_with("64")) { 8 } else { 4 }
 }
 
-/// Returns the PTX of all kernels; `None`, with a note, where NVRTC is not installed.
+/// Compiles all kernels for a target. Without NVRTC, prints a note and returns `None`.
 fn compiled_for(target: Target) -> Option<Vec<Compiled>> {
     if !compiler::is_installed() {
         println!("SKIPPED: NVRTC is not installed");

@@ -11,16 +11,16 @@ use crate::backend::{
 };
 use crate::dtype::DType;
 
-/// Tokens of a batch.
+/// Number of tokens in a batch.
 const TOKENS: usize = 8 * 512;
 const WIDTH: usize = 512;
 const VOCABULARY: usize = 8192;
 const HEADS: usize = 8;
 const LENGTH: usize = 512;
-/// Runs that are timed.
+/// Number of timed runs of each kernel.
 const RUNS: u32 = 30;
 
-/// Returns the seconds of one run.
+/// Returns the mean time of one run, in seconds.
 fn seconds(backend: &CudaBackend, run: impl Fn() -> Result) -> f64 {
     run().unwrap();
     backend.synchronize().unwrap();
@@ -36,7 +36,7 @@ fn bytes(slices: &[RawSlice<'_>]) -> f64 {
     slices.iter().map(|slice| slice.bytes()).sum::<usize>() as f64
 }
 
-/// Prints the bytes of the slices, each moved once, divided by the time of a run.
+/// Prints a kernel's memory rate: the bytes of `moved` divided by the time of a run.
 fn rate(backend: &CudaBackend, name: &str, dtype: DType, moved: &[RawSlice<'_>], run: impl Fn() -> Result) {
     let time = seconds(backend, run);
     println!("{name:26} {dtype:5} {:9.1} µs {:9.0} GB/s", 1e6 * time, bytes(moved) / time / 1e9);
@@ -122,7 +122,7 @@ fn rows(b: &CudaBackend, memory: &DriverMemory, dtype: DType) {
     });
 }
 
-/// Returns an index of the vocabulary for each token; a tenth of them are the same.
+/// Returns a vocabulary index for each token. A tenth of the tokens share one index.
 fn indices<'a>(b: &CudaBackend, memory: &'a DriverMemory) -> RawSlice<'a> {
     let mut rng = fastrand::Rng::with_seed(1);
     let index = |n: usize| if n.is_multiple_of(10) { 7 } else { rng.u32(..VOCABULARY as u32) };
@@ -185,7 +185,7 @@ fn optimizers(b: &CudaBackend, memory: &DriverMemory) {
     rate(b, "unscale of 32 M", DType::F32, &[gradient, gradient], || b.kernels().unscale(gradient, 1.0, found));
 }
 
-/// The time that the processor needs for one launch.
+/// Prints the CPU time of one launch.
 fn launches(b: &CudaBackend, memory: &DriverMemory) {
     let x = filled(b, memory, 256, DType::F32);
     let time = seconds(b, || (0..100).try_for_each(|_| b.kernels().unary(Unary::Relu, x, x)));
