@@ -8,6 +8,8 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Serialize;
+use vramscope_collector::RecordingBytes;
 #[cfg(feature = "export")]
 use vramscope_formats::export;
 use vramscope_formats::{self as formats, InputFormat, Limits};
@@ -102,22 +104,12 @@ pub(crate) fn recording_name(path: &Path) -> String {
     name.to_owned()
 }
 
-/// The name and version of an input file's format, as `info` shows them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An input's file format, as `info` shows it; `version` is `None` for formats without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct Format {
     pub(crate) name: &'static str,
     pub(crate) version: Option<u16>,
-}
-
-/// How many bytes of an uncompressed recording's file are intact, the index to append to them, and
-/// the number of events.
-pub(crate) struct StoredRecording {
-    /// Bytes of the file that are intact.
-    pub(crate) len: u64,
-    /// The index to append to these bytes; empty if the bytes end with an index.
-    pub(crate) index: Vec<u8>,
-    /// Number of events.
-    pub(crate) events: u64,
 }
 
 impl Input {
@@ -247,9 +239,9 @@ impl Input {
         Ok(recording.events())
     }
 
-    /// Returns how much of an uncompressed recording is intact, and the index to append; `None` for
-    /// compressed files and other formats.
-    pub(crate) fn stored_recording(&self) -> Result<Option<StoredRecording>> {
+    /// Returns the bytes of an uncompressed recording for the server to read from its file, as far
+    /// as they are intact, and the number of events; `None` for compressed files and other formats.
+    pub(crate) fn stored_recording(&self) -> Result<Option<(RecordingBytes, u64)>> {
         let InputContent::Recording(source, len) = &self.content else { return Ok(None) };
         if !self.is_plain {
             return Ok(None);
@@ -257,7 +249,8 @@ impl Input {
         let OpenedRecording { recording, intact, .. } =
             self.open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))?;
         let index = recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect();
-        Ok(Some(StoredRecording { len: intact, index, events: recording.events() }))
+        let file = File::open(&self.path).map_err(|error| CommandError::file(&self.path, error))?;
+        Ok(Some((RecordingBytes::from_file(file, intact, index), recording.events())))
     }
 
     /// Returns the unpacked bytes of a table of buffers to place, or the input back if it is

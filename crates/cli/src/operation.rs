@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 use vramscope_trace::Count;
 
 use crate::error::{CommandError, Result};
+use crate::signals;
 use crate::terminal;
 
 /// Maximum number of messages that are kept for a client.
@@ -55,6 +56,19 @@ impl Operation {
         Self::new(true)
     }
 
+    /// Creates an operation on the terminal whose progress bar the first SIGINT or SIGTERM clears,
+    /// before it ends the process.
+    pub(crate) fn until_signal() -> Result<Self> {
+        let operation = Self::on_terminal();
+        let shown = operation.clone();
+        signals::exit_on_signal(move || {
+            if let Some(bar) = &shown.shown().bar {
+                bar.finish_and_clear();
+            }
+        })?;
+        Ok(operation)
+    }
+
     /// Creates an operation whose progress and messages are read with [`progress`](Self::progress)
     /// and [`messages`](Self::messages).
     #[cfg(feature = "mcp")]
@@ -86,13 +100,6 @@ impl Operation {
         shown.stages += 1;
         shown.bar = Some(bar.clone());
         bar
-    }
-
-    /// Clears the progress bar of the current stage.
-    pub(crate) fn clear(&self) {
-        if let Some(bar) = &self.shown().bar {
-            bar.finish_and_clear();
-        }
     }
 
     /// Reports a message to the user or to the client.

@@ -13,7 +13,6 @@ use crate::error::Result;
 use crate::input::Input;
 use crate::operation::Operation;
 use crate::reports::advise::Advised;
-use crate::signals;
 use crate::simulation::LimitArguments;
 use crate::table;
 use crate::terminal;
@@ -43,9 +42,7 @@ pub(crate) struct AdviseArguments {
 /// Tries allocator settings on a recording's requests, and prints the best settings and the least
 /// memory for each device.
 pub(crate) fn run(arguments: &AdviseArguments) -> Result {
-    let operation = Operation::on_terminal();
-    let shown = operation.clone();
-    signals::exit_on_signal(move || shown.clear())?;
+    let operation = Operation::until_signal()?;
     let recording = Input::open(&arguments.file)?.into_recording_without_marks()?;
     let advised = Advised::new(&arguments.file, &recording, &arguments.limits, &operation)?;
     if arguments.json {
@@ -54,7 +51,7 @@ pub(crate) fn run(arguments: &AdviseArguments) -> Result {
     terminal::print(&advised.0.iter().map(|(device, advice)| text(device, advice)).collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns a device's answer as text for the terminal.
+/// Returns a device's advice as text for the terminal.
 fn text(device: &DeviceWorkload, advice: &Advice) -> String {
     let workload = &device.workload;
     let capacity = device.capacity_bytes.map_or("unlimited".to_owned(), |bytes| ByteSize(bytes).to_string());
@@ -83,7 +80,7 @@ fn text(device: &DeviceWorkload, advice: &Advice) -> String {
     text
 }
 
-/// Returns the line to paste and the bytes that it saves.
+/// Returns the best settings as a line that users can paste, and the bytes that they save.
 fn best_text(advice: &Advice, is_capacity_estimated: bool) -> String {
     let (best, before) = (advice.best(), advice.baseline());
     if best.predicted.ooms > 0 && before.predicted.ooms == best.predicted.ooms {
@@ -126,7 +123,7 @@ fn best_text(advice: &Advice, is_capacity_estimated: bool) -> String {
     text + "\n"
 }
 
-/// Returns settings as text; that of PyTorch's defaults is not empty.
+/// Returns settings as text; for PyTorch's defaults a description instead of an empty text.
 fn conf_or_default(settings: &Settings) -> String {
     match settings.to_conf() {
         conf if conf.is_empty() => "PyTorch's defaults".to_owned(),

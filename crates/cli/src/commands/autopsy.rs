@@ -10,7 +10,6 @@ use crate::input::Input;
 use crate::operation::Operation;
 use crate::recorded::FindingsArguments;
 use crate::reports::autopsy::Examination;
-use crate::signals;
 use crate::table;
 use crate::terminal;
 
@@ -22,16 +21,14 @@ Examples:
 
 Exit status: 0 without an out-of-memory error, 1 with one or more";
 
-/// Number of lines of the program in the table of what held memory.
+/// Maximum number of source lines in the table of holders of memory.
 const TABLE_ROWS: usize = 8;
-/// Number of blocks that pin a segment in the list of them.
+/// Maximum number of rows in the list of blocks that pin a segment.
 const PIN_ROWS: usize = 4;
 
-/// Explains the out-of-memory errors of a recording. Returns false if there is one.
+/// Explains the out-of-memory errors of a recording. Returns false if the recording has one.
 pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
-    let operation = Operation::on_terminal();
-    let shown = operation.clone();
-    signals::exit_on_signal(move || shown.clear())?;
+    let operation = Operation::until_signal()?;
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let examination = Examination::new(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
     if arguments.json {
@@ -77,7 +74,7 @@ fn text(recording: &Recording, examination: &Examination) -> String {
     text
 }
 
-/// Returns one failure as text: headline, cause, holders of memory, free memory, remedies.
+/// Returns one failed request as text: headline, cause, holders of memory, free memory, remedies.
 fn oom_text(oom: &OutOfMemory, checked: Option<&Remedies>) -> String {
     let failure = &oom.failure;
     let mut text = format!(
@@ -116,7 +113,8 @@ fn oom_text(oom: &OutOfMemory, checked: Option<&Remedies>) -> String {
         )
 }
 
-/// Returns the remedies, checked ones first.
+/// Returns the remedies as text, checked ones first. `failed` is the size of the failed request in
+/// bytes.
 fn remedies_text(found: &Remedies, failed: u64) -> String {
     if !found.is_reproduced {
         return "The simulation does not reproduce this error, so no remedy could be checked.\n".to_owned();
@@ -153,7 +151,7 @@ fn remedies_text(found: &Remedies, failed: u64) -> String {
     text
 }
 
-/// Returns the largest blocks that keep a range of the requested size apart.
+/// Returns the largest live blocks within an otherwise free range of the requested size, as text.
 fn pins_text(oom: &OutOfMemory) -> String {
     let Some(pinning) = oom.pinning.as_ref().filter(|_| !oom.pins.is_empty()) else { return String::new() };
     let mut table = table::new(["  Blocks that keep a range apart", "bytes", "address"], 1);

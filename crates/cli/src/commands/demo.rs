@@ -52,7 +52,7 @@ fn print_techniques(json: bool) -> Result {
             program: program.name(),
             baseline,
         };
-        return demo::print_json(&List { techniques: techniques.iter().map(entry).collect() });
+        return terminal::print_json(&List { techniques: techniques.iter().map(entry).collect() });
     }
     let mut rows = table::new(["technique", "compare with", "what it does"], 3);
     for Technique { name, summary, baseline, .. } in techniques {

@@ -8,7 +8,6 @@ use crate::input::Input;
 use crate::operation::Operation;
 use crate::recorded::FindingsArguments;
 use crate::reports::diagnose::findings;
-use crate::signals;
 use crate::terminal;
 
 /// Text after the options in `vramscope diagnose --help`.
@@ -19,11 +18,9 @@ Examples:
 
 Exit status: 0 without a finding, 1 with one or more";
 
-/// Finds the memory problems of a recording. Returns false if there is one.
+/// Finds the memory problems of a recording and prints them. Returns false if there is one.
 pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
-    let operation = Operation::on_terminal();
-    let shown = operation.clone();
-    signals::exit_on_signal(move || shown.clear())?;
+    let operation = Operation::until_signal()?;
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let found = findings(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
     let is_healthy = found.is_empty();
@@ -43,7 +40,7 @@ fn text(recording: &Recording, findings: &[Finding]) -> String {
     findings.iter().map(finding_text).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns one finding as text: what, how much, where, why and what helps.
+/// Returns one finding as text: the problem, its bytes, its site, its evidence and the remedy.
 fn finding_text(finding: &Finding) -> String {
     let events = match finding.events {
         (first, last) if first == last => format!("event {}", Count(first)),

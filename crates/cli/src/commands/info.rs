@@ -7,8 +7,8 @@ use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
 
 use crate::error::Result;
 use crate::escape::escape_controls;
-use crate::input::Input;
-use crate::reports::info::{DeviceSummary, FormatSummary, Summary, summary};
+use crate::input::{Format, Input};
+use crate::reports::info::{DeviceSummary, Summary, summary};
 use crate::table;
 use crate::terminal;
 
@@ -44,7 +44,7 @@ fn text(summary: &Summary) -> String {
             out += &format!("  {name:<10}{}\n", escape_controls(value));
         }
     };
-    let FormatSummary { name, version } = summary.format;
+    let Format { name, version } = summary.format;
     row("format", &version.map_or(name.to_owned(), |version| format!("{name}, version {version}")));
     row("source", &summary.program.source);
     row("writer", &summary.program.writer);

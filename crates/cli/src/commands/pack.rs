@@ -10,9 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use vramscope_collector::parse_time;
 use vramscope_formats::{BufferTable, Limits};
-use vramscope_insight::packing::{
-    Buffer, DevicePacker, InvalidBuffer, Packer, PackingState, PlacedRequest, common_alignment,
-};
+use vramscope_insight::packing::{Buffer, DevicePacker, Packer, PackingState, PlacedRequest, common_alignment};
 use vramscope_pool::rerun::RecordedRequests;
 use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, MempoolId, Percent, Recording};
 
@@ -32,7 +30,7 @@ Examples:
   vramscope pack run.vram --time-limit 30s
   vramscope pack run.vram -o placed.csv --device 1 --json";
 
-/// Steps between two looks at the clock: some 20 ms.
+/// Number of search steps between two checks of the time limit: some 20 ms.
 const STEPS: u64 = 5_000_000;
 /// Default time limit.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -85,7 +83,7 @@ struct PackReport {
     recorded_reserved_bytes: Option<u64>,
 }
 
-/// The buffers to place.
+/// The buffers to place, from a table or from a device of a recording, with their packer.
 enum Job {
     Table { table: BufferTable, buffers: Vec<Buffer>, packer: Box<Packer> },
     Device { device: DeviceId, packer: Box<DevicePacker>, reserved_bytes: u64 },
@@ -131,8 +129,7 @@ pub(crate) fn run(arguments: &PackArguments) -> Result<bool> {
     let report = PackReport::new(&job, state, arguments.capacity);
     let fits = report.capacity_bytes.is_none_or(|capacity| state.height_bytes <= capacity);
     if arguments.json {
-        let json = serde_json::to_string(&report).expect("numbers always serialize");
-        terminal::print(&format!("{json}\n"))?;
+        terminal::print_json(&report)?;
     } else if arguments.output.as_deref().is_none_or(|output| !output::is_stdout(output)) {
         terminal::print(&report.text())?;
     }
@@ -158,12 +155,12 @@ impl Job {
         let alignment = alignment.ok_or_else(|| {
             CommandError::file(path, "the alignments have no common multiple up to 1 MiB: choose powers of two")
         })?;
-        // Buffers whose sizes are multiples of the alignment have offsets that are, too.
+        // If all sizes are multiples of the alignment, all offsets are as well.
         let aligned = |bytes: u64| bytes.checked_next_multiple_of(alignment).unwrap_or(bytes);
         let rows = table.rows().iter();
         let buffers: Vec<Buffer> =
             rows.map(|row| Buffer { lower: row.lower, upper: row.upper, size: aligned(row.size) }).collect();
-        let mut packer = Packer::new(&buffers).map_err(|error| invalid(path, &error))?;
+        let mut packer = Packer::new(&buffers).map_err(|error| CommandError::file(path, error))?;
         if let Some(ByteSize(bytes)) = capacity {
             packer = packer.with_capacity(bytes);
         }
@@ -194,7 +191,7 @@ impl Job {
             })?,
         };
         let requests = requests.remove(&device).unwrap_or_default();
-        let packer = DevicePacker::new(requests).map_err(|error| invalid(path, &error))?;
+        let packer = DevicePacker::new(requests).map_err(|error| CommandError::file(path, error))?;
         let reserved_bytes = recording.series(device).map_or(0, |series| series.peak_reserved().bytes);
         Ok(Self::Device { device, packer: Box::new(packer), reserved_bytes })
     }
@@ -247,12 +244,7 @@ fn write_requests(requests: &[PlacedRequest], out: &mut impl Write) -> std::io::
     Ok(())
 }
 
-/// Returns the error for buffers that cannot be placed.
-fn invalid(path: &Path, error: &InvalidBuffer) -> CommandError {
-    CommandError::file(path, error)
-}
-
-/// Returns by how much a height is above the peak of live bytes: `0.4%`.
+/// Returns the relative distance of a height from the peak of live bytes below it: `0.4%`.
 fn above(height_bytes: u64, peak_bytes: u64) -> Percent {
     Percent(height_bytes.saturating_sub(peak_bytes) as f64 / peak_bytes.max(1) as f64)
 }

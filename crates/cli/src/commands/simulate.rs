@@ -90,8 +90,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     }
     let report = SimulationReport { devices };
     if arguments.json {
-        let json = serde_json::to_string(&report).expect("finite numbers always serialize");
-        return terminal::print(&format!("{json}\n"));
+        return terminal::print_json(&report);
     }
     terminal::print(&report.devices.iter().map(DeviceReport::text).collect::<String>())
 }

@@ -84,12 +84,11 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
     }
     let all_match = devices.iter().all(|device| device.divergence.is_none());
     let report = VerificationReport { devices };
-    let text = if arguments.json {
-        format!("{}\n", serde_json::to_string(&report).expect("numbers and text always serialize"))
+    if arguments.json {
+        terminal::print_json(&report)?;
     } else {
-        report.devices.iter().map(DeviceReport::text).collect()
-    };
-    terminal::print(&text)?;
+        terminal::print(&report.devices.iter().map(DeviceReport::text).collect::<String>())?;
+    }
     Ok(all_match)
 }
 

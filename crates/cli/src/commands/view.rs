@@ -1,6 +1,5 @@
 //! `vramscope view`: serves the page for complete recordings.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::{io, process, thread};
 
@@ -11,7 +10,7 @@ use vramscope_collector::{RecordingBytes, ServedContent, ServedRecording, page_a
 use crate::archive;
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;
-use crate::input::{Input, StoredRecording};
+use crate::input::Input;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
 use crate::terminal;
@@ -51,7 +50,7 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
     let server = arguments.server.start(ServedContent::files(files))?;
     arguments.server.announce(&server, AnnounceOn::Stdout)?;
     if names.len() > 1 {
-        // Without the token, which is printed once; the browser keeps it from the first address.
+        // Prints the address without the token. The first address has it, and the browser keeps it.
         let url = server.url();
         let root = url.split('?').next().unwrap_or_default();
         for (number, name) in names.iter().enumerate().take(MAX_PRINTED) {
@@ -68,7 +67,7 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
     Ok(())
 }
 
-/// Ends the process when its stdin is closed. The command has nothing to save.
+/// Ends the process when its stdin is closed. `view` has no output that could be incomplete.
 fn exit_when_stdin_closes() -> Result {
     let wait = || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -93,10 +92,7 @@ fn open_file(path: &Path) -> Result<ServedRecording> {
     let input = Input::open(path)?;
     let name = format!("{}.vram", input.name());
     let (bytes, events) = match input.stored_recording()? {
-        Some(StoredRecording { len, index, events }) => {
-            let file = File::open(path).map_err(|error| CommandError::file(path, error))?;
-            (RecordingBytes::from_file(file, len, index), events)
-        }
+        Some(stored) => stored,
         None => {
             let mut bytes = Vec::new();
             let events = input.write_recording(|part| {

@@ -1,11 +1,10 @@
 //! `demo --compare`: runs two techniques with equal sizes and opens the comparison.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use vramscope_collector::{RecordingBytes, ServedContent, ServedRecording, page_address};
+use vramscope_collector::{ServedContent, ServedRecording, page_address};
 use vramscope_demo::techniques::Plan;
 
 use super::arguments::DemoArguments;
@@ -14,11 +13,11 @@ use super::recording::OpenedDevice;
 use super::step_lines::StepLines;
 use super::technique::{RunOptions, record, run_recorded};
 use crate::error::{CommandError, Result};
-use crate::input::{Input, StoredRecording};
+use crate::input::Input;
 use crate::server::AnnounceOn;
 use crate::signals::Interrupts;
 
-/// Runs the techniques of `--compare` one after the other, each in a pool of its own.
+/// Runs the techniques of `--compare` one after the other, each in its own pool.
 pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
     let [first, second] = pair else { return Err(CommandError::new("--compare needs two techniques")) };
     let names = [first, second].map(|names| names.split('+').collect::<Vec<_>>());
@@ -35,7 +34,7 @@ pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
     for (index, plan) in plans.iter().enumerate() {
         let path = is_needed.then(|| file_name(prefix, index, plan.name()));
         let recording = record(arguments, plan, OpenedDevice::open(arguments.device)?, path.as_deref(), None)?;
-        // Only techniques that the user named get a line.
+        // Only a file that the user named with `--record` gets a line.
         let named = path.as_deref().filter(|_| arguments.record.is_some());
         let tensorboard = arguments.tools.tensorboard.as_ref().map(|folder| folder.join(run_name(index, plan.name())));
         let step_lines = if arguments.json { StepLines::Hidden } else { StepLines::Stderr };
@@ -63,13 +62,14 @@ pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
     Ok(())
 }
 
-/// Returns the name of a technique's recording: that of `--record`, with its number and name added.
+/// Returns the path of a run's recording: `prefix` with the run's number and techniques added.
 fn file_name(prefix: &Path, index: usize, name: &str) -> PathBuf {
     let stem = prefix.file_stem().unwrap_or_default().to_string_lossy();
     prefix.with_file_name(format!("{stem}-{}.vram", run_name(index, name)))
 }
 
-/// Returns the name of a run, which differs from that of the other run: its number and techniques.
+/// Returns the name of a run: its number and techniques. The two runs of a comparison have
+/// different names.
 fn run_name(index: usize, name: &str) -> String {
     format!("{}-{}", index + 1, name.replace(',', "+"))
 }
@@ -78,11 +78,8 @@ fn run_name(index: usize, name: &str) -> String {
 fn open(path: &Path) -> Result<ServedRecording> {
     let input = Input::open(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match input.stored_recording()? {
-        Some(StoredRecording { len, index, events }) => {
-            let file = File::open(path).map_err(|error| CommandError::file(path, error))?;
-            Ok(ServedRecording { name, bytes: RecordingBytes::from_file(file, len, index), events: Some(events) })
-        }
-        None => Err(CommandError::file(path, "the recording was not written completely")),
-    }
+    let (bytes, events) = input
+        .stored_recording()?
+        .ok_or_else(|| CommandError::file(path, "the recording was not written completely"))?;
+    Ok(ServedRecording { name, bytes, events: Some(events) })
 }

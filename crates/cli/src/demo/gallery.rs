@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 use vramscope_collector::ServedContent;
 
 use super::arguments::DemoArguments;
-use super::output::print_json;
 use crate::error::{CommandError, Result};
 use crate::server::AnnounceOn;
 use crate::signals::Interrupts;
 use crate::table;
 use crate::terminal;
 
-/// The page's file with the gallery's data.
+/// Path of the gallery's data among the page's files.
 const DATA_FILE: &str = "examples/gallery.json";
 
 /// The gallery: the content of its data file, and the output of `demo --gallery --json`.
@@ -30,12 +29,12 @@ struct Entry {
     /// One sentence that describes the program.
     summary: String,
     question: String,
-    /// Where the answer is to be seen.
+    /// Sentence that says where the page shows the answer.
     look: String,
-    /// The fragment of the page's address for that view.
+    /// Fragment of the page's address (after `#`) that opens this view.
     fragment: String,
     answer: String,
-    /// Names of the recordings without their extension; two are compared.
+    /// Names of the recordings without their extension: one to show, or two to compare.
     files: Vec<String>,
 }
 
@@ -43,7 +42,7 @@ struct Entry {
 pub(crate) fn run(arguments: &DemoArguments) -> Result {
     let gallery = read()?;
     if arguments.json {
-        return print_json(&gallery);
+        return terminal::print_json(&gallery);
     }
     let interrupts = Interrupts::listen()?;
     let server = arguments.server.start(ServedContent::files(Vec::new()))?;

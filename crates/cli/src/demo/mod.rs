@@ -1,5 +1,5 @@
-//! The demo: a recorded device, its page, and the programs that run on it. The command is
-//! [`commands::demo`](crate::commands::demo).
+//! The parts of the demo: the recorded device, the page, and the programs that run on the device.
+//! The command is [`commands::demo`](crate::commands::demo).
 
 mod arguments;
 mod compare;
@@ -16,5 +16,4 @@ pub(crate) use arguments::{DemoArguments, EXAMPLES};
 pub(crate) use compare::run as compare;
 pub(crate) use default::run as train;
 pub(crate) use gallery::run as gallery;
-pub(crate) use output::print_json;
 pub(crate) use technique::run as run_techniques;

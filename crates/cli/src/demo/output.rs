@@ -1,4 +1,4 @@
-//! Steps and reports of techniques, as text and as JSON.
+//! Prints steps and reports of techniques, as text and as JSON.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use vramscope_trace::{ByteSize, Count};
 
 use super::step_lines::StepLines;
 use super::tools::ToolReport;
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::table;
 use crate::terminal;
 
@@ -27,19 +27,13 @@ struct ReportWithTools<'a> {
     tools: &'a ToolReport,
 }
 
-/// Prints a value as one line of JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> Result {
-    let text = serde_json::to_string(value).map_err(CommandError::new)?;
-    terminal::print(&format!("{text}\n"))
-}
-
 /// Prints reports as one line of JSON.
 pub(super) fn print_reports_json(reports: &[(TechniqueReport, ToolReport)]) -> Result {
     let reports = reports.iter().map(|(report, tools)| ReportWithTools { report, tools });
-    print_json(&Reports { reports: reports.collect() })
+    terminal::print_json(&Reports { reports: reports.collect() })
 }
 
-/// Prints a step.
+/// Prints a line about a step that has ended, as `lines` says.
 pub(super) fn print_step(step: &TechniqueStep, lines: StepLines) -> Result {
     let &TechniqueStep { number, steps, loss, allocated_bytes, reserved_bytes, peak_allocated_bytes } = step;
     let [allocated, reserved, peak] = [allocated_bytes, reserved_bytes, peak_allocated_bytes].map(ByteSize);
@@ -48,7 +42,7 @@ pub(super) fn print_step(step: &TechniqueStep, lines: StepLines) -> Result {
     ))
 }
 
-/// Returns the figures of a report: name and text.
+/// Returns the name and the text of each figure in a report.
 fn rows(report: &TechniqueReport) -> Vec<(&'static str, String)> {
     let bytes = |bytes: u64| ByteSize(bytes).to_string();
     let loss = |loss: Option<&f32>| loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.5}"));
@@ -82,12 +76,12 @@ fn figure_text(figure: &Figure) -> String {
     }
 }
 
-/// Returns a figure's name as words.
+/// Returns a figure's name as words: `peak bytes` for `peak_bytes`.
 fn words(name: &str) -> String {
     name.strip_suffix("_bytes").unwrap_or(name).replace('_', " ")
 }
 
-/// Prints one report, or several side by side.
+/// Prints the figures of one report, or of several side by side, as a table.
 pub(super) fn print_reports(reports: &[TechniqueReport]) -> Result {
     let header = [""].into_iter().chain(reports.iter().map(|report| report.technique.as_str()));
     let mut table = table::new(header, 1);

@@ -3,13 +3,11 @@
 use std::fmt::Write;
 
 use vramscope_insight::comparison::{DeviceComparison, DeviceTotals, Moment, SiteChange};
-use vramscope_trace::{ByteSize, Count, PerRecording, Percent};
+use vramscope_trace::{ByteSize, Count, PerRecording};
 
 use super::checks::{Check, device_names, outcome};
 use super::compared::Compared;
-use super::tables::{
-    ABSENT, AT_MOMENT_TOTALS, MAX_SITE_ROWS, TOTALS, bytes, change, count, first_difference_text, live, moments_text,
-};
+use super::tables::{MAX_SITE_ROWS, bytes, change, count, first_difference_text, live, moments_text, totals_rows};
 use crate::escape::escape_controls;
 
 /// Writing to a string never fails.
@@ -84,24 +82,10 @@ fn conditions_table(checks: &[Check]) -> String {
 fn device_text(device: &DeviceComparison, moments: [&Moment; 2]) -> String {
     let title = escape(&device_names(device.device));
     let mut out = format!("\n| {title} | A | B | change |\n| --- | ---: | ---: | ---: |\n");
-    let PerRecording { a, b } = device.totals;
-    let mut row = |cells: [String; 4]| {
+    for cells in totals_rows(device, moments) {
         let [name, a, b, change] = cells.map(|cell| escape(&cell));
         writeln!(out, "| {name} | {a} | {b} | {change} |").expect(WRITTEN);
-    };
-    let at_moment = if moments == [&Moment::Peak; 2] { &[][..] } else { &AT_MOMENT_TOTALS };
-    for (name, value, format) in at_moment.iter().chain(&TOTALS) {
-        let text = |totals: Option<DeviceTotals>| totals.map_or(ABSENT.to_owned(), |totals| format(value(&totals)));
-        let change = a.zip(b).map_or(ABSENT.to_owned(), |(a, b)| change(value(&a), value(&b), *format));
-        row([(*name).to_owned(), text(a), text(b), change]);
     }
-    let share = |totals: Option<DeviceTotals>| {
-        totals.map_or(ABSENT.to_owned(), |totals| Percent(totals.peak_fragmentation).to_string())
-    };
-    let points = |(a, b): (DeviceTotals, DeviceTotals)| {
-        format!("{:+.1} points", (b.peak_fragmentation - a.peak_fragmentation) * 100.0)
-    };
-    row(["fragmentation at peak".to_owned(), share(a), share(b), a.zip(b).map_or(ABSENT.to_owned(), points)]);
     if let Some(text) = first_difference_text(device) {
         writeln!(out, "\n{}.", escape(&text)).expect(WRITTEN);
     }

@@ -108,11 +108,11 @@ pub(crate) fn change(a: u64, b: u64, format: fn(u64) -> String) -> String {
     }
 }
 
-/// A figure of a device: its name and how it is computed.
-pub(crate) type TotalsRow = (&'static str, fn(&DeviceTotals) -> u64, fn(u64) -> String);
+/// A total of a device: its name, how it is computed, and how it is formatted.
+type Total = (&'static str, fn(&DeviceTotals) -> u64, fn(u64) -> String);
 
 /// The figures of whole recordings.
-pub(crate) const TOTALS: [TotalsRow; 8] = [
+const TOTALS: [Total; 8] = [
     ("peak allocated", |totals| totals.peak_allocated_bytes, bytes),
     ("peak reserved", |totals| totals.peak_reserved_bytes, bytes),
     ("allocated at the end", |totals| totals.allocated_bytes, bytes),
@@ -124,37 +124,57 @@ pub(crate) const TOTALS: [TotalsRow; 8] = [
 ];
 
 /// The figures at chosen moments.
-pub(crate) const AT_MOMENT_TOTALS: [TotalsRow; 3] = [
+const AT_MOMENT_TOTALS: [Total; 3] = [
     ("allocated at the moment", |totals| totals.at_moment.counters.allocated, bytes),
     ("live at the moment", |totals| totals.at_moment.counters.active, bytes),
     ("reserved at the moment", |totals| totals.at_moment.counters.reserved, bytes),
 ];
 
+/// Returns rows of a device's totals: the name, the values in recordings a and b, and the change.
+pub(crate) fn totals_rows(device: &DeviceComparison, moments: [&Moment; 2]) -> Vec<[String; 4]> {
+    let at_moment = if moments == [&Moment::Peak; 2] { &[][..] } else { &AT_MOMENT_TOTALS };
+    let rows = at_moment.iter().chain(&TOTALS).map(|&(name, value, format)| {
+        row(name, device, &|totals| format(value(totals)), &|a, b| change(value(a), value(b), format))
+    });
+    rows.chain([share_row("fragmentation at peak", device, |totals| totals.peak_fragmentation)]).collect()
+}
+
+/// Returns a row of shares of a device.
+fn share_row(name: &str, device: &DeviceComparison, share: fn(&DeviceTotals) -> f64) -> [String; 4] {
+    let points = |a: &DeviceTotals, b: &DeviceTotals| format!("{:+.1} points", (share(b) - share(a)) * 100.0);
+    row(name, device, &|totals| Percent(share(totals)).to_string(), &points)
+}
+
+/// Returns a row of a device's totals. `text` formats the value of one recording, and `change` the
+/// change between two.
+fn row(
+    name: &str,
+    device: &DeviceComparison,
+    text: &dyn Fn(&DeviceTotals) -> String,
+    change: &dyn Fn(&DeviceTotals, &DeviceTotals) -> String,
+) -> [String; 4] {
+    let (a, b) = (device.totals.a.as_ref(), device.totals.b.as_ref());
+    let change = a.zip(b).map(|(a, b)| change(a, b));
+    let [a, b, change] = [a.map(text), b.map(text), change].map(|cell| cell.unwrap_or_else(|| ABSENT.to_owned()));
+    [name.to_owned(), a, b, change]
+}
+
 /// Returns a table of a device's totals in recordings a and b, with their differences.
 fn totals_table(device: &DeviceComparison, moments: [&Moment; 2]) -> String {
-    let PerRecording { a, b } = device.totals;
-    let title = device_names(device.device);
     let unusable = ByteSize(UNUSABLE_REQUEST_BYTES);
-    let mut table = table::new([title.as_str(), "a", "b", "change"], 1);
-    let at_moment = if moments == [&Moment::Peak; 2] { &[][..] } else { &AT_MOMENT_TOTALS };
-    for (name, value, format) in at_moment.iter().chain(&TOTALS) {
-        let text = |totals: Option<DeviceTotals>| totals.map_or(ABSENT.to_owned(), |totals| format(value(&totals)));
-        let change = a.zip(b).map_or(ABSENT.to_owned(), |(a, b)| change(value(&a), value(&b), *format));
-        table.add_row([format!("  {name}"), text(a), text(b), change]);
+    let mut rows = totals_rows(device, moments);
+    let shares: [(&str, fn(&DeviceTotals) -> f64); 5] = [
+        ("fragmentation at the end", |totals| totals.fragmentation),
+        ("highest fragmentation", |totals| totals.fragmentation_over_time.highest),
+        ("mean fragmentation", |totals| totals.fragmentation_over_time.mean),
+        (&format!("highest unusable share for {unusable}"), |totals| totals.unusable_share_over_time.highest),
+        (&format!("mean unusable share for {unusable}"), |totals| totals.unusable_share_over_time.mean),
+    ];
+    rows.extend(shares.map(|(name, share)| share_row(name, device, share)));
+    let mut table = table::new([device_names(device.device).as_str(), "a", "b", "change"], 1);
+    for [name, a, b, change] in rows {
+        table.add_row([format!("  {name}"), a, b, change]);
     }
-    let mut row = |name: &str, value: fn(&DeviceTotals) -> f64| {
-        let text = |totals: Option<DeviceTotals>| {
-            totals.map_or(ABSENT.to_owned(), |totals| Percent(value(&totals)).to_string())
-        };
-        let points = |(a, b): (DeviceTotals, DeviceTotals)| format!("{:+.1} points", (value(&b) - value(&a)) * 100.0);
-        table.add_row([format!("  {name}"), text(a), text(b), a.zip(b).map_or(ABSENT.to_owned(), points)]);
-    };
-    row("fragmentation at peak", |totals| totals.peak_fragmentation);
-    row("fragmentation at the end", |totals| totals.fragmentation);
-    row("highest fragmentation", |totals| totals.fragmentation_over_time.highest);
-    row("mean fragmentation", |totals| totals.fragmentation_over_time.mean);
-    row(&format!("highest unusable share for {unusable}"), |totals| totals.unusable_share_over_time.highest);
-    row(&format!("mean unusable share for {unusable}"), |totals| totals.unusable_share_over_time.mean);
     table::render(table, None)
 }
 

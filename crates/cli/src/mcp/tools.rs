@@ -209,22 +209,12 @@ impl Tool {
         let tool = ToolDescription::new(self.name(), text, JsonObject::new()).with_title(title);
         let tool = tool.with_annotations(annotations);
         match self {
-            Self::Info => tool.with_input_schema::<InfoArguments>().with_output_schema::<Output<info::Summary>>(),
-            Self::Table => {
-                tool.with_input_schema::<TableArguments>().with_output_schema::<Output<table::TableReport>>()
-            }
-            Self::Diagnose => {
-                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<diagnosis::DiagnosisReport>>()
-            }
-            Self::Autopsy => {
-                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<autopsy::AutopsyReport>>()
-            }
-            Self::Advise => {
-                tool.with_input_schema::<AdviseArguments>().with_output_schema::<Output<advise::AdviceReport>>()
-            }
-            Self::Diff => {
-                tool.with_input_schema::<DiffArguments>().with_output_schema::<Output<json::DiffReport<'static>>>()
-            }
+            Self::Info => with_schemas::<InfoArguments, info::Summary>(tool),
+            Self::Table => with_schemas::<TableArguments, table::TableReport>(tool),
+            Self::Diagnose => with_schemas::<FindingsArguments, diagnosis::DiagnosisReport>(tool),
+            Self::Autopsy => with_schemas::<FindingsArguments, autopsy::AutopsyReport>(tool),
+            Self::Advise => with_schemas::<AdviseArguments, advise::AdviceReport>(tool),
+            Self::Diff => with_schemas::<DiffArguments, json::DiffReport<'static>>(tool),
         }
     }
 
@@ -239,6 +229,11 @@ impl Tool {
             Self::Diff => run_diff(parse(arguments)?, sources, operation),
         }
     }
+}
+
+/// Adds the schemas of a tool's arguments `A` and of its report `R` to its description.
+fn with_schemas<A: JsonSchema + 'static, R: JsonSchema + 'static>(tool: ToolDescription) -> ToolDescription {
+    tool.with_input_schema::<A>().with_output_schema::<Output<R>>()
 }
 
 /// Parses a tool's arguments.

@@ -16,7 +16,7 @@ use crate::input::{Format, Input};
 pub(crate) struct Summary {
     /// The path as given on the command line.
     pub(crate) file: String,
-    pub(crate) format: FormatSummary,
+    pub(crate) format: Format,
     /// Where and why the file could not be read further; `None` for an intact file.
     pub(crate) damage: Option<String>,
     pub(crate) program: ProgramSummary,
@@ -26,15 +26,6 @@ pub(crate) struct Summary {
     /// Limitations of the recording that the user must know.
     pub(crate) notes: Vec<String>,
     pub(crate) devices: Vec<DeviceSummary>,
-}
-
-/// The input's file format in the output of `info --json`; `version` is `None` for formats without
-/// one.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
-pub(crate) struct FormatSummary {
-    pub(crate) name: &'static str,
-    pub(crate) version: Option<u16>,
 }
 
 /// The recorded program's name, the recording's writer and the allocator settings, in the output of
@@ -102,7 +93,7 @@ fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryS
     let info = recording.info();
     Summary {
         file: path.to_string_lossy().into_owned(),
-        format: FormatSummary { name: format.name, version: format.version },
+        format,
         damage: None,
         program: ProgramSummary {
             source: info.source.clone(),
