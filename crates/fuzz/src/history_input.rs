@@ -87,21 +87,15 @@ impl ByteReader<'_> {
     /// Returns a definition with small numbers, which may refer to undefined ones.
     fn definition(&mut self) -> Definition {
         let mut small = || u32::from(self.byte() % 8);
-        let numbers = [small(), small(), small()];
+        let numbers @ [first, second, third] = [small(), small(), small()];
         match self.byte() % 4 {
             0 => Definition::String(format!("{numbers:?}")),
-            1 => Definition::Frame(Frame {
-                function: StringId(numbers[0]),
-                file: StringId(numbers[1]),
-                line: numbers[2],
-            }),
-            2 => Definition::Stack(Stack { frame: FrameId(numbers[0]), caller: StackId(numbers[1]) }),
-            _ => Definition::Site(Site {
-                stack: StackId(numbers[0]),
-                scope: StringId(numbers[1]),
-                category: Category::ALL[numbers[2] as usize],
-                compile_context: StringId(0),
-            }),
+            1 => Definition::Frame(Frame { function: StringId(first), file: StringId(second), line: third }),
+            2 => Definition::Stack(Stack { frame: FrameId(first), caller: StackId(second) }),
+            _ => {
+                let (stack, scope, compile_context) = (StackId(first), StringId(second), StringId(0));
+                Definition::Site(Site { stack, scope, category: Category::ALL[third as usize], compile_context })
+            }
         }
     }
 }

@@ -33,11 +33,8 @@ fn inspect_timeline(recording: &Recording, device: DeviceId, random: &mut Random
     let cut = |random: &mut Random| if random.below(3) == 0 { random.next() } else { random.below(end.max(1)) };
     let ranges = [(start, end), (0, u64::MAX), (cut(random), cut(random)), (end, start)];
     for ((from, to), width) in ranges.into_iter().zip(WIDTHS.into_iter().cycle()) {
-        assert_eq!(
-            recording.columns(device, from, to, width).len(),
-            width,
-            "the number of columns is the requested width"
-        );
+        let columns = recording.columns(device, from, to, width);
+        assert_eq!(columns.len(), width, "the number of columns is the requested width");
         if let Some(series) = recording.series(device) {
             assert_eq!(series.columns(from, to, width).len(), width, "the number of columns is the requested width");
             assert_eq!(series.samples(from, to, width).len(), width, "the number of samples is the requested width");

@@ -27,12 +27,8 @@ fn check_remainder(recording: &Recording) {
     let mut opened = Recording::new();
     let taken = opened.push(&held).and_then(|()| opened.finish());
     assert_eq!(taken, Ok(()), "the remainder is a recording");
-    assert_eq!(opened.first_event(), recording.first_event(), "the first remaining event");
-    assert_eq!(
-        (opened.events(), opened.lost_events(), opened.end_event()),
-        (recording.events(), recording.lost_events(), recording.end_event()),
-        "the remaining events"
-    );
+    let events = |of: &Recording| [of.first_event(), of.end_event(), of.events(), of.lost_events()];
+    assert_eq!(events(&opened), events(recording), "the remaining events");
     assert_eq!(digest(opened.end_state()), digest(recording.end_state()), "the state at the end");
     assert_eq!(opened.info(), recording.info(), "the description");
     assert_eq!(opened.incidents(), recording.incidents(), "the remaining incidents");

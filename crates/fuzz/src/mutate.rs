@@ -19,12 +19,8 @@ pub fn mutate(input: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut R
             3 => insert(input, at, &random.next().to_le_bytes()[..1 + random.index(8)]),
             4 => drop(input.drain(at.min(end)..end)),
             5 => {
-                let boundary = random.pick(&BOUNDARY_VALUES).to_le_bytes();
-                input
-                    .iter_mut()
-                    .skip(at)
-                    .zip(&boundary[..1 << random.below(4)])
-                    .for_each(|(byte, boundary)| *byte = *boundary);
+                let boundary = &random.pick(&BOUNDARY_VALUES).to_le_bytes()[..1 << random.below(4)];
+                input.iter_mut().skip(at).zip(boundary).for_each(|(byte, boundary)| *byte = *boundary);
             }
             6 => {
                 let again = input[at.min(end)..end].repeat(1 + random.index(4));
