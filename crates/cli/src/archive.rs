@@ -28,8 +28,8 @@ pub(crate) fn open(url: &str) -> Result<(ArchiveReader, ArchiveAddress)> {
     Ok((reader, address))
 }
 
-/// Opens an archive. Returns all parts of all ranks, by rank and time; they are read from the
-/// object store when they are shown.
+/// Opens an archive. Returns the recordings of all ranks, sorted by rank and time. The server reads
+/// a recording from the object store when a viewer opens it.
 pub(crate) fn open_recordings(url: &str) -> Result<Vec<ServedRecording>> {
     let (reader, address) = open(url)?;
     let mut ranks: Vec<_> = reader.ranks().iter().collect();
@@ -48,7 +48,7 @@ pub(crate) fn open_recordings(url: &str) -> Result<Vec<ServedRecording>> {
     Ok(recordings)
 }
 
-/// Starts to archive the run at a broker.
+/// Starts to archive `run`, which is read from a broker, at the address `archive`.
 pub(crate) fn start(archive: &str, run: &FleetAddress) -> Result<RunArchiver> {
     let archive = &ArchiveAddress::parse(archive).map_err(CommandError::new)?;
     let writer = ArchiveWriter::open(archive, run.run(), ArchiveOptions::default());
@@ -56,7 +56,8 @@ pub(crate) fn start(archive: &str, run: &FleetAddress) -> Result<RunArchiver> {
     RunArchiver::start(run, writer).map_err(CommandError::new)
 }
 
-/// Ends an archive and prints what it received. Fails if the archive lacks a part of it.
+/// Ends an archive and prints how much data of the run was received. Fails if the archive lacks a
+/// part of the received data.
 pub(crate) fn finish(archiver: RunArchiver) -> Result {
     let summary = archiver.finish().map_err(CommandError::new)?;
     let (objects, bytes) = (Count(summary.objects).of("object", "objects"), ByteSize(summary.bytes));

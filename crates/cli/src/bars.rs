@@ -5,7 +5,8 @@ use vramscope_trace::ByteSize;
 /// Width of the longest bar, in characters.
 const BAR_COLUMNS: u64 = 40;
 
-/// Returns a chart of one bar a line: name, bar, size and a note.
+/// Returns a chart with one line for each row: name, bar, size and note. A row is a name, a size in
+/// bytes and a note.
 pub(crate) fn chart(rows: &[(&str, u64, String)]) -> String {
     let largest = rows.iter().map(|&(_, bytes, _)| bytes).max().unwrap_or(0).max(1);
     let name_columns = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);

@@ -40,7 +40,7 @@ where
         self.write_all(output);
     }
 
-    /// Passes the bytes of chunks to the writer's function, until it has failed once.
+    /// Passes the bytes of chunks to the writer's function. Does nothing after its first error.
     fn write_all(&mut self, output: Vec<Vec<u8>>) {
         for bytes in output {
             if self.result.is_ok() {

@@ -1,4 +1,4 @@
-//! The ranks of a run, which a follower reads from a broker, for the page that shows them all.
+//! Provides the fleet page with the ranks of a run, which a follower reads from a broker.
 
 use std::sync::{Arc, Weak};
 
@@ -7,17 +7,17 @@ use vramscope_collector::{FleetClient, FleetFeed, MetricFamily, MetricSample, Me
 use vramscope_fleet::Follower;
 use vramscope_insight::fleet::{FleetView, ProcessIdentity, RankMetric, RankRow, ViewEncoder};
 
-/// Why a command fails while the server stops.
+/// Error message of a command that arrives while the server stops.
 const STOPPING: &str = "the server is stopping";
 
-/// The ranks of a run. Does not keep the follower from stopping.
+/// The ranks of a run. The reference to the follower is weak, so that the follower can stop.
 #[derive(Clone, Debug)]
 pub(crate) struct FollowedRun {
     run: String,
     follower: Weak<Follower>,
 }
 
-/// The view as JSON.
+/// The view of a run, as it is serialized to JSON.
 #[derive(Serialize)]
 struct JsonView<'a> {
     run: &'a str,
@@ -26,7 +26,7 @@ struct JsonView<'a> {
 }
 
 impl FollowedRun {
-    /// Returns the ranks that a follower reads.
+    /// Creates the feed of the ranks that a follower reads.
     pub(crate) fn feed(follower: &Arc<Follower>) -> Arc<dyn FleetFeed> {
         Arc::new(Self { run: follower.run().to_owned(), follower: Arc::downgrade(follower) })
     }
@@ -79,7 +79,7 @@ impl FleetFeed for FollowedRun {
     }
 }
 
-/// Encodes the views for one client.
+/// The encoder of a run's views for one client.
 struct RunClient {
     run: FollowedRun,
     encoder: ViewEncoder,

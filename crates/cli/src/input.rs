@@ -26,7 +26,7 @@ use crate::operation::Operation;
 const EXTENSIONS: [&str; 7] = [".gz", ".zst", ".pickle", ".json", ".csv", ".html", ".vram"];
 /// Number of bytes read to recognize a file's format; longer than any header line of a log.
 const HEAD_BYTES: u64 = 1 << 16;
-/// Length of the progress bar of an import, in steps.
+/// Number of steps of the progress bar of an import.
 const PROGRESS_STEPS: u64 = 1000;
 /// Size in bytes of the pieces in which a recording is copied.
 const COPY_BYTES: u64 = 1 << 20;
@@ -39,19 +39,19 @@ pub(crate) struct Input {
     is_plain: bool,
     redact: bool,
     limits: Limits,
-    /// Reports the progress of reading, and ends it when it is cancelled.
+    /// The operation that shows the progress of reading, and that can cancel it.
     operation: Operation,
 }
 
-/// A function that opens a recording of a length in bytes and reports progress as (bytes done,
-/// bytes in all). Returns the recording and the damage in it, if any.
+/// A function that opens a recording from a source of the given length in bytes. It reports
+/// progress as (bytes read, total bytes), and returns the recording and the damage in it, if any.
 type OpenRecording = fn(
     Arc<dyn ReadAt>,
     u64,
     &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<(Recording, Option<FormatError>), FormatError>;
 
-/// An opened recording, how many of its bytes are intact, and the damage after them, if any.
+/// An opened recording, the number of intact bytes at its start, and the damage after them, if any.
 struct OpenedRecording {
     recording: Recording,
     intact: u64,
@@ -71,7 +71,7 @@ struct SeekableFile(Mutex<File>);
 
 impl ReadAt for SeekableFile {
     fn read_at(&self, range: Range<u64>) -> std::io::Result<Vec<u8>> {
-        // Every read seeks first, so a poisoned lock guards nothing inconsistent.
+        // Every read seeks first, so the file is usable even if another thread panicked.
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = vec![0; usize::try_from(range.end - range.start).map_err(std::io::Error::other)?];
         let read = file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut bytes));
@@ -134,7 +134,7 @@ impl Input {
             return Ok(Self::from_source(source, metadata.len(), true, path, limits, operation));
         }
         if !may_be_input(&packed) {
-            // Reading the rest could take long.
+            // The error comes before the rest is read, which could take long.
             return Err(unknown_format(path, &packed));
         }
         read_to_end(file, &mut packed, limits.max_unpacked_bytes).map_err(|what| CommandError::file(path, what))?;
@@ -270,8 +270,8 @@ impl Input {
         Ok(recording)
     }
 
-    /// Returns the input as a recording, as [`into_recording`](Self::into_recording) does, whose
-    /// annotations may lack marks: to list them takes a pass through all events.
+    /// Returns the input as a recording, as [`into_recording`](Self::into_recording) does, but may
+    /// leave marks out of its annotations, because listing marks takes a pass through all events.
     pub(crate) fn into_recording_without_marks(self) -> Result<Recording> {
         let (path, operation) = (self.path.clone(), self.operation.clone());
         let (mut recording, _) = self.into_indexed_recording()?;
@@ -289,8 +289,8 @@ impl Input {
         Ok(recording)
     }
 
-    /// Returns the input as a recording, importing other formats, and the damage found while
-    /// opening it, which is also reported. If it has an index, its events are not read yet.
+    /// Returns the input as a recording, importing other formats. Returns and reports the damage
+    /// found while opening it. The events of a recording with an index are not read yet.
     pub(crate) fn into_indexed_recording(self) -> Result<(Recording, Option<FormatError>)> {
         match &self.content {
             InputContent::Recording(source, len) if !self.redact => {
@@ -315,7 +315,7 @@ impl Input {
             bar.set_position(done);
         });
         bar.finish_and_clear();
-        // Without the header chunk nothing can be shown.
+        // A recording whose header chunk is damaged is an error, because no device is known.
         let (recording, damage) = opened.map_err(|error| CommandError::file(&self.path, error))?;
         if let Some(damage) = &damage {
             self.operation.message(CommandError::file(&self.path, damage));
@@ -362,8 +362,8 @@ impl Input {
     }
 }
 
-/// Returns false if no supported file begins with `head`, true if one may. Text formats may begin
-/// with blanks, a comment or a byte order mark.
+/// Returns true if a supported file may begin with `head`. Text formats may begin with blanks, a
+/// comment or a byte order mark.
 fn may_be_input(head: &[u8]) -> bool {
     let is_text_prefix = |&byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'#' | 0xef);
     formats::is_packed(head) || formats::sniff(head).is_some() || head.first().is_some_and(is_text_prefix)
@@ -395,7 +395,8 @@ fn unknown_format(path: &Path, head: &[u8]) -> CommandError {
     CommandError::file(path, format_args!("at byte 0: {what} (starts with {start})"))
 }
 
-/// Appends the rest of a file to `bytes`; fails if that makes them more than `max_bytes`.
+/// Appends the rest of a file to `bytes`. Returns an error message if `bytes` would be longer than
+/// `max_bytes`.
 fn read_to_end(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> std::result::Result<(), String> {
     let rest = (max_bytes + 1).saturating_sub(bytes.len() as u64);
     file.take(rest).read_to_end(bytes).map_err(|error| error.to_string())?;

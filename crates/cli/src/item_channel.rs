@@ -6,10 +6,9 @@ use std::thread;
 use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, RecordingInfo, Relabel, Sink};
 
 /// Number of items (events, definitions, full states) that the reading thread sends at once: enough
-/// to make waking the receiver cheap, few enough to stay in the processor's cache.
+/// that waking the receiver costs little, few enough to stay in the CPU's cache.
 const BATCH_ITEMS: usize = 1024;
-/// Maximum number of batches of items that wait between the thread that reads a recording and the
-/// one that uses it; the reading thread waits while there are this many.
+/// Maximum number of batches in the channel. The reading thread waits while the channel is full.
 const CHANNEL_BATCHES: usize = 16;
 
 /// A sink that sends a recording's items (events, definitions, full states) to another thread, in

@@ -6,11 +6,11 @@ use vramscope_collector::log_text;
 
 use crate::terminal;
 
-/// Prints log events of vramscope's own crates on stderr, from the level INFO on. `serve` reports
-/// joining and leaving processes at this level.
+/// A layer that prints log events of vramscope's own crates on stderr, from the level INFO on.
+/// `serve` reports joining and leaving processes at this level.
 struct StderrLayer;
 
-/// Installs the printing of log events for the whole process.
+/// Starts to print log events, for the whole process.
 pub(crate) fn install() {
     // The only failure is a second call, and the first stays in effect.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));

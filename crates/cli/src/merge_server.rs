@@ -17,7 +17,7 @@ use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::terminal;
 
-/// Where the recordings of a [`MergeServer`] come from.
+/// The source of the recordings of a [`MergeServer`].
 #[derive(Clone, Debug)]
 pub(crate) enum MergeSource {
     /// The processes push to the server.
@@ -27,7 +27,7 @@ pub(crate) enum MergeSource {
     Run(FleetAddress),
 }
 
-/// The behavior of a command whose file cannot be created.
+/// The behavior of a command whose recording file cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnUnwritable {
     /// Ends with an error.
@@ -36,7 +36,7 @@ pub(crate) enum OnUnwritable {
     Continue,
 }
 
-/// Merges the recordings of several processes, and serves the page.
+/// A server that merges the recordings of several processes, and serves the page.
 pub(crate) struct MergeServer {
     /// Reads from the broker; dropped before the aggregator stops.
     #[cfg(feature = "fleet")]

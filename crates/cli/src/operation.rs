@@ -1,4 +1,4 @@
-//! A long operation: where its progress and messages go, and whether it was cancelled.
+//! Progress, messages and cancellation of a long operation.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ struct OperationState {
 struct Shown {
     /// Number of stages that have begun.
     stages: u64,
-    /// The current stage.
+    /// The progress bar of the current stage; `None` before the first stage.
     bar: Option<ProgressBar>,
     /// Messages for the client, at most [`MAX_MESSAGES`].
     messages: Vec<String>,
@@ -40,7 +40,7 @@ struct Shown {
     message_count: u64,
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[cfg(feature = "mcp")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Progress {
@@ -81,7 +81,7 @@ impl Operation {
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
-        // A panic elsewhere leaves it usable: each change is a single assignment.
+        // The state is usable even if a thread panicked: each change is a single assignment.
         self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,7 +130,7 @@ impl Operation {
         self.0.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Returns how far the operation is; `None` before its first stage.
+    /// Returns the progress of the operation; `None` before its first stage.
     #[cfg(feature = "mcp")]
     pub(crate) fn progress(&self) -> Option<Progress> {
         let shown = self.shown();

@@ -81,7 +81,7 @@ impl Drop for OtlpExport {
     }
 }
 
-/// Sends metrics to an OpenTelemetry collector.
+/// A client that sends metrics to an OpenTelemetry collector.
 #[derive(Debug)]
 pub(crate) struct OtlpExporter {
     client: Client,
@@ -96,7 +96,7 @@ impl OtlpExporter {
         if !address.starts_with("http://") && !address.starts_with("https://") {
             return Err(CommandError::new("--otlp needs the address of an OpenTelemetry collector: http://HOST:4318"));
         }
-        // Another part of the program may have installed it.
+        // Ignore the error: another part of the program may have installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().timeout(TIMEOUT).build();
         let client = client.map_err(|error| CommandError::new(format_args!("cannot export metrics: {error}")))?;
@@ -108,7 +108,7 @@ impl OtlpExporter {
         Ok(Self { client, url, headers, start_unix_ns: now_unix_ns() })
     }
 
-    /// Sends these metrics. Returns the reason if the collector does not accept them.
+    /// Sends metrics to the collector. The error says why the collector did not accept them.
     fn export(&self, families: Vec<MetricFamily>) -> std::result::Result<(), String> {
         let request = self.request(families, now_unix_ns()).encode_to_vec();
         let post = self.client.post(&self.url).headers(self.headers.clone()).header("Content-Type", MEDIA_TYPE);
@@ -136,7 +136,7 @@ impl OtlpExporter {
         ExportMetricsServiceRequest { resource_metrics }
     }
 
-    /// Converts a metric. Names have dots as OpenTelemetry's do: `vramscope.memory_allocated`.
+    /// Converts a metric. Its name gets a dot, as in OpenTelemetry: `vramscope.memory_allocated`.
     fn metric(&self, family: MetricFamily, time_unix_ns: u64) -> Metric {
         let MetricFamily { name, help, unit, is_counter, samples } = family;
         let data_points = samples.into_iter().map(|MetricSample { labels, value }| NumberDataPoint {
@@ -170,7 +170,8 @@ impl OtlpExporter {
     }
 }
 
-/// Returns a unit as in the Unified Code for Units of Measure, which OpenTelemetry uses.
+/// Returns a unit in the Unified Code for Units of Measure, which OpenTelemetry uses: `By` for
+/// bytes.
 fn ucum(unit: &str) -> &str {
     match unit {
         "bytes" => "By",

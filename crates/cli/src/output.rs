@@ -25,15 +25,14 @@ pub(crate) struct Output {
     encoder: Encoder,
 }
 
-/// How an output's bytes are compressed on their way to the destination: not at all, with gzip or
-/// with Zstandard.
+/// The encoder of an output's bytes: no compression, gzip or Zstandard.
 enum Encoder {
     Plain(Destination),
     Gzip(GzEncoder<Destination>),
     Zstd(zstd::Encoder<'static, Destination>),
 }
 
-/// Where an output's bytes go, after compression, and how many there were.
+/// The destination of an output's compressed bytes, and the number of bytes written so far.
 struct Destination {
     target: Target,
     bytes: u64,
@@ -89,7 +88,8 @@ impl Destination {
         }
         let mut options = tempfile::Builder::new();
         options.prefix(".vramscope-").suffix(".part");
-        // The file becomes a user's own: the umask decides who reads it, as for any new file.
+        // Temporary files are private. This one becomes the output, so only the umask restricts
+        // its permissions, as for any new file.
         #[cfg(unix)]
         options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         // The library's message names the temporary file, which says nothing to a user.
@@ -100,8 +100,8 @@ impl Destination {
         Ok(Self { target: Target::File(BufWriter::new(file)), bytes: 0 })
     }
 
-    /// Renames the temporary file to `path` once all of it is on the disk, which a power failure
-    /// then does not undo, or flushes standard output. Returns the number of bytes written.
+    /// Writes the temporary file to the disk, so that it survives a power failure, and renames it
+    /// to `path`; or flushes standard output. Returns the number of bytes written.
     fn finish(self, path: &Path) -> io::Result<u64> {
         let Self { target, bytes } = self;
         let finished = match target {
@@ -199,7 +199,7 @@ impl Write for Output {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Only a complete output has to reach the disk.
+        // `finish` flushes: only a complete output has to reach the disk.
         Ok(())
     }
 }
@@ -217,7 +217,7 @@ pub(crate) fn refuse_terminal() -> Result {
     Ok(())
 }
 
-/// Returns how messages call an output: its path, or `standard output`.
+/// Returns the name of an output for messages: its path, or `standard output`.
 pub(crate) fn display_name(path: &Path) -> String {
     if is_stdout(path) { "standard output".to_owned() } else { path.display().to_string() }
 }

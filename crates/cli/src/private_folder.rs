@@ -17,15 +17,16 @@ const RUNTIME: &str = "XDG_RUNTIME_DIR";
 const DATA: &str = if cfg!(windows) { "LOCALAPPDATA" } else { "XDG_DATA_HOME" };
 /// The folder for a user's data below the home folder, if [`DATA`] is not set.
 const DATA_BELOW_HOME: &str = ".local/share";
-/// Name of vramscope's folder in the one for data.
+/// Name of vramscope's folder in the folder for a user's data.
 const OWN_NAME: &str = "vramscope";
 
-/// Write permission for a folder's group, and for all users.
+/// Permission bit that lets a folder's group write to it.
 #[cfg(unix)]
 const GROUP_WRITE: u32 = 0o020;
 #[cfg(unix)]
+/// Permission bit that lets all users write to a folder.
 const ALL_WRITE: u32 = 0o002;
-/// Permission of all users to reach the files in a folder.
+/// Permission bit that lets all users reach the files in a folder.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 const ALL_SEARCH: u32 = 0o001;
 /// Permission bit that lets only the owner of an entry rename or remove it, as in `/tmp`.
@@ -38,8 +39,9 @@ pub(crate) fn check_private(path: &Path) -> io::Result<()> {
     check_writers(path, false)
 }
 
-/// Returns an error that names the folder if another user can remove or replace what this user
-/// creates in `path`, which no user can in `/tmp`. Once this user removes it, others can create it.
+/// Returns an error that names the folder if another user can remove or replace files that this
+/// user creates in `path`. `/tmp` passes: there, other users can only create a file of an equal
+/// name after this user has removed it.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) fn check_temporary(path: &Path) -> io::Result<()> {
     check_writers(path, true)
@@ -51,7 +53,7 @@ fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
 
     let writers = Writers::of_users([nix::unistd::geteuid().as_raw()]);
     for folder in fs::canonicalize(path)?.ancestors() {
-        // Not a link: the path is canonical.
+        // The path is canonical, so no part of it is a symbolic link.
         let status = fs::symlink_metadata(folder)?;
         let is_sticky = is_sticky_allowed && status.mode() & STICKY != 0;
         writers.check(folder, &status, is_sticky)?;
@@ -59,9 +61,10 @@ fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns an error that names the folder if a user can write to the Python package in the folder
-/// `package`, or to a folder above it below `prefix`, who cannot replace the program `command`:
-/// others than root, this user, the program's owner, and the group that may write to its folder.
+/// Returns an error that names the folder if the Python package in the folder `package`, or a
+/// folder between it and `prefix`, can be written by a user who cannot replace the program
+/// `command`. Root, this user, the program's owner and the group that may write to its folder can
+/// replace it.
 #[cfg(unix)]
 pub(crate) fn check_package(command: &Path, package: &Path, prefix: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
@@ -92,7 +95,7 @@ struct Writers {
 impl Writers {
     /// Returns root and `users`, and the groups that only they belong to.
     fn of_users<const N: usize>(users: [u32; N]) -> Self {
-        // Containers of arbitrary users let the group of root write.
+        // Containers that run as arbitrary users let the group of root write.
         let groups = users.into_iter().filter_map(private_group).chain([0]).collect();
         Self { users: users.into_iter().chain([0]).collect(), groups }
     }
@@ -114,8 +117,8 @@ impl Writers {
     }
 }
 
-/// Returns the id of a user's group if no other user is in it: by convention, it has the user's
-/// name. Systems with such groups let them write to the folders of users (umask 002).
+/// Returns the id of a user's private group, which by convention has the user's name and no other
+/// member. Systems with private groups let them write to users' folders (umask 002).
 #[cfg(unix)]
 fn private_group(uid: u32) -> Option<u32> {
     use nix::unistd::{Group, Uid, User};
@@ -126,13 +129,13 @@ fn private_group(uid: u32) -> Option<u32> {
     is_private.then(|| group.gid.as_raw())
 }
 
-/// Accepts every package: outside of Unix, access control lists protect folders, not their modes.
+/// Accepts every package: outside of Unix, access control lists protect folders.
 #[cfg(not(unix))]
 pub(crate) fn check_package(_command: &Path, _package: &Path, _prefix: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Accepts every folder: outside of Unix, access control lists protect it, not its mode.
+/// Accepts every folder: outside of Unix, access control lists protect folders.
 #[cfg(not(unix))]
 fn check_writers(_path: &Path, _is_sticky_allowed: bool) -> io::Result<()> {
     Ok(())
@@ -151,7 +154,8 @@ pub(crate) fn data_folder() -> io::Result<PathBuf> {
 /// Creates a folder that only this user can read, and the folders above it, if necessary. Returns
 /// its canonical path.
 pub(crate) fn create_private(folder: &Path) -> io::Result<PathBuf> {
-    // Before anything is created in a folder of another user.
+    // Checks the existing part of the path first, so that nothing is created in a folder of
+    // another user.
     let existing = folder.ancestors().find(|ancestor| ancestor.exists());
     check_private(existing.ok_or(io::ErrorKind::NotFound)?)?;
     let mut builder = fs::DirBuilder::new();
@@ -179,8 +183,8 @@ pub(crate) fn short_lived_folders(uid: u32) -> Vec<PathBuf> {
     private.into_iter().filter(|folder| can_reach(uid, folder)).chain([temporary]).collect()
 }
 
-/// Returns true if the user with the id `uid` can reach a folder: if it is this user or root, or if
-/// all users can. `/root`, for example, is closed to others on many systems.
+/// Returns true if the user with the id `uid` can reach the files in a folder: root and this user
+/// always can, another user only if all users can. On many systems, `/root` is closed to others.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn can_reach(uid: u32, folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -204,7 +208,7 @@ mod tests {
     fn folders_that_others_can_write_are_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let folder = fs::canonicalize(folder.path()).expect("it exists");
-        // As the temporary folder is on most systems.
+        // The mode of the temporary folder on most systems.
         set_mode(&folder, 0o1777);
         let (outer, inner) = (folder.join("outer"), folder.join("outer/inner"));
         fs::create_dir_all(&inner).expect("the folder is writable");

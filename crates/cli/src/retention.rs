@@ -1,4 +1,4 @@
-//! The file of a live recording and how much of the recording it keeps.
+//! The file of a live recording, and the limits of how much of the recording it keeps.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -30,8 +30,8 @@ impl RetentionArguments {
         Keep { bytes: self.keep_bytes, time: self.keep }
     }
 
-    /// Creates the file of a live recording at `path`; fails if the name is that of a compressed
-    /// file.
+    /// Creates the file of a live recording at `path`. Returns an error if the name has the
+    /// extension of a compressed file.
     pub(crate) fn create(&self, path: &Path) -> Result<RecordingFile> {
         self.try_create(path)?.map_err(creation_error)
     }
@@ -48,7 +48,8 @@ impl RetentionArguments {
         }
     }
 
-    /// Creates the file; the inner error is that of the system.
+    /// Creates the file. The outer error means that the name is a compressed file's; the inner one
+    /// comes from the system.
     fn try_create(&self, path: &Path) -> Result<std::result::Result<RecordingFile, FileError>> {
         if let Some(extension) = compression_extension(path) {
             return Err(CommandError::file(
@@ -74,31 +75,31 @@ impl RetentionArguments {
     }
 }
 
-/// Returns true if the file's path or the options are wrong: its folder does not exist, it is a
-/// folder, or it cannot keep only the newest part. All other errors come from the disk, or from
-/// another process that records to the file.
+/// Returns true if the file's path or the options are wrong: the path's folder does not exist, the
+/// path is a folder, or the file cannot keep only the newest part. All other errors come from the
+/// disk, or from another process that records to the file.
 fn is_misuse(error: &io::Error) -> bool {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::InvalidFilename => true,
-        // The collector refuses the options. Some disks fail in this way, too.
+        // The collector refuses options without a system error number; failing disks have one.
         ErrorKind::InvalidInput => error.raw_os_error().is_none(),
         _ => false,
     }
 }
 
-/// Returns the message of a program that runs although its recording's file cannot be created.
+/// Returns the message for a program that runs although its recording's file cannot be created.
 fn lost_recording(error: &FileError) -> String {
     let advice = match error.error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ": free space, or name a file on another disk",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ": name a file in a folder that you can write",
-        // The error says what to do.
+        // The error itself says what to do.
         _ if error.error.raw_os_error().is_none() && error.error.kind() == ErrorKind::Other => "",
         _ => ": name a file on another disk",
     };
     format!("{}; the program runs without a file{advice}", CommandError::new(error))
 }
 
-/// Returns the message of a file that cannot be created.
+/// Returns the error for a file that cannot be created.
 fn creation_error(error: FileError) -> CommandError {
     match error.error.kind() {
         ErrorKind::NotFound => CommandError::new(format_args!("{error}: create its folder first")),

@@ -10,16 +10,16 @@ use vramscope_collector::{ANY_HOST, DEFAULT_PORT, ServedContent, Server, ServerO
 use crate::error::{CommandError, Result};
 use crate::terminal;
 
-/// Environment variable for the access token. Unlike a command-line option, a list of the machine's
-/// processes does not show it.
+/// Environment variable for the access token. Lists of the machine's processes show command lines,
+/// but not this variable.
 const TOKEN_VARIABLE: &str = "VRAMSCOPE_TOKEN";
 
-/// Where a command prints the address of its page.
+/// The stream on which a command prints the address of its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnnounceOn {
     /// As the first line on stdout.
     Stdout,
-    /// On stderr, because stdout is that of the program it runs.
+    /// On stderr, because stdout belongs to the program that the command runs.
     Stderr,
 }
 
@@ -60,8 +60,7 @@ fn parse_address(text: &str) -> std::result::Result<SocketAddr, String> {
 }
 
 /// Returns the token from the `argument` of `--token` or else from the environment `variable`;
-/// `None` without both. Errors do not repeat the value, because it may be a secret with a typing
-/// error.
+/// `None` without both. Errors do not repeat the value, because it may be a mistyped secret.
 fn parse_token(argument: Option<&str>, variable: Option<OsString>) -> Result<Option<Token>> {
     let (text, source) = match (argument, variable) {
         (Some(text), _) => (text.to_owned(), "--token"),
@@ -108,16 +107,16 @@ impl ServerArguments {
         self.announce_at(server, output, "")
     }
 
-    /// Prints and opens the address as [`announce`](Self::announce), of a page of the server:
-    /// `page` begins with a question mark.
+    /// Prints and opens the address of one page of the server, as [`announce`](Self::announce)
+    /// does. `page` is the page's query and begins with a question mark.
     pub(crate) fn announce_at(&self, server: &Server, output: AnnounceOn, page: &str) -> Result {
         let url = address_of(server, page);
         print_address(output, "listening", &url)?;
         self.warn_and_open(server, &url)
     }
 
-    /// Prints the address as [`announce`](Self::announce), and that of the fleet page, which
-    /// is opened in the browser.
+    /// Prints the server's address and the address of the fleet page, and opens the fleet page,
+    /// as [`announce`](Self::announce) does.
     #[cfg(feature = "fleet")]
     pub(crate) fn announce_with_fleet(&self, server: &Server, output: AnnounceOn) -> Result {
         let fleet = address_of(server, "?fleet");
@@ -152,8 +151,8 @@ impl ServerArguments {
         Ok(())
     }
 
-    /// Returns true if the page is to be opened in a browser: by `--open`, or on a terminal with a
-    /// desktop unless `--no-open`.
+    /// Returns true if the page should be opened in a browser: with `--open`, or on a terminal with
+    /// a desktop unless `--no-open` is given.
     fn wants_browser(&self) -> bool {
         self.open || (!self.no_open && cfg!(feature = "browser") && terminal::is_interactive() && has_desktop())
     }

@@ -14,8 +14,8 @@ use crate::error::{CommandError, Result};
 /// The exit code that shells report for a process ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Turns the first SIGINT or SIGTERM into a request to stop the command; the second one ends the
-/// process.
+/// A listener that turns the first SIGINT or SIGTERM into a request to stop the command. The second
+/// signal ends the process.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     requested: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ impl Interrupts {
             if flag.swap(true, Ordering::Relaxed) {
                 process::exit(INTERRUPTED);
             }
-            // The command may no longer wait.
+            // Ignore the error: the command may no longer wait for signals.
             let _ = sender.send(());
         })?;
         Ok(Self { requested, signals })

@@ -27,7 +27,7 @@ pub(crate) struct LimitArguments {
 
 /// Reads the requests of all devices of a recording.
 ///
-/// Reports each device with missing events. `path` is for error messages.
+/// Prints a message for each device with missing events. `path` is for error messages.
 pub(crate) fn workloads(
     path: &Path,
     recording: &Recording,
@@ -42,7 +42,7 @@ pub(crate) fn workloads(
 
 /// Reads the histories of all devices of a recording, up to the first missing events.
 ///
-/// Reports each device with missing events. `path` is for error messages.
+/// Prints a message for each device with missing events. `path` is for error messages.
 pub(crate) fn first_histories(path: &Path, recording: &Recording, operation: &Operation) -> Result<Vec<FirstHistory>> {
     let devices = what_if::first_histories(recording).map_err(|error| CommandError::file(path, error))?;
     for device in devices.iter().filter(|device| device.stops_at_gap) {

@@ -21,8 +21,8 @@ pub(crate) fn print_json(report: &impl Serialize) -> Result {
     print(&format!("{json}\n"))
 }
 
-/// Returns a failed write to stdout as an error; that a reader such as `head` closed the pipe is no
-/// error.
+/// Returns a failed write to stdout as an error, unless the reader (such as `head`) has closed the
+/// pipe.
 pub(crate) fn ignore_broken_pipe(written: io::Result<()>) -> Result {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -38,7 +38,7 @@ pub(crate) fn message(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "vramscope: {}", escape_controls(&text.to_string()));
 }
 
-/// Prints a line of progress to stderr as it is.
+/// Prints a line of progress to stderr, without a prefix and without escaping.
 pub(crate) fn progress_line(line: &str) {
     // Ignore errors on stderr: they could only be reported there.
     let _ = writeln!(io::stderr(), "{line}");
@@ -56,8 +56,8 @@ pub(crate) fn columns() -> Option<u16> {
     io::stdout().is_terminal().then_some(columns)
 }
 
-/// Makes a progress bar draw itself on stderr, at most ten times a second, as an indicatif template
-/// says.
+/// Makes a progress bar draw itself on stderr at most ten times a second, with an indicatif
+/// template.
 fn with_template(progress: ProgressBar, template: &str) -> ProgressBar {
     progress.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template(template).expect("the template is a valid constant");

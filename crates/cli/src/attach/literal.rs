@@ -1,6 +1,6 @@
 //! Writes texts as Python source code.
 
-/// Returns a Python literal for a text.
+/// Returns a Python string literal whose value is `text`.
 pub(crate) fn python_literal(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('"');

@@ -14,9 +14,9 @@ use crate::error::{CommandError, Result};
 use crate::private_folder::check_package;
 use crate::terminal;
 
-/// Loads the package in the process and defines the function `call`.
+/// Python code that loads the package in the process and defines the function `call`.
 const LOAD: &str = include_str!("load.py");
-/// Folders beside the one of the command in which Python keeps packages, below `python3.N`.
+/// Names of the folders below `lib/python3.N` in which Python installs packages.
 const PACKAGE_FOLDERS: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// Options of commands that call the Python package in another process.
@@ -94,7 +94,7 @@ fn installed_package(command: &Path, minor: Option<u8>) -> Option<PathBuf> {
     pythons.sort_by_key(|path| (!own_name.as_ref().is_some_and(|name| path.ends_with(name)), path.clone()));
     let folders = pythons.iter().flat_map(|python| PACKAGE_FOLDERS.map(|name| python.join(name)));
     let mut folders = folders.chain([prefix.to_owned()]);
-    // Other users may create a folder `lib` beside a command in `/tmp/bin`.
+    // For a command in `/tmp/bin`, another user may create the folder `/tmp/lib`.
     let is_private = |folder: &Path| check_package(command, &folder.join("vramscope"), prefix).is_ok();
     folders.find(|folder| contains_package(folder) && is_private(folder))
 }

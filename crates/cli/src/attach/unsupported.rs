@@ -1,11 +1,11 @@
-//! Stands in for `process` where no code can be run in another process.
+//! A replacement for `process` on systems where code cannot be run in another process.
 
 use std::convert::Infallible;
 
 use super::wait::Wait;
 use crate::error::{CommandError, Result};
 
-/// A process that can run Python code. There is none on this operating system.
+/// A process that can run Python code. On this operating system, none can be created.
 pub(crate) struct PythonProcess(Infallible);
 
 impl PythonProcess {

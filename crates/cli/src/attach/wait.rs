@@ -1,8 +1,8 @@
-//! How long to wait for another process.
+//! The options of a wait for another process.
 
 use std::time::Duration;
 
-/// How long to wait for a program in another process, and what to do meanwhile.
+/// The options of a wait for a program in another process: its timeout, messages and cancellation.
 #[cfg_attr(
     not(all(target_os = "linux", target_arch = "x86_64")),
     expect(dead_code, reason = "`unsupported` waits for nothing")

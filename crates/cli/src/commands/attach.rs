@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result {
     let is_cancelled = || interrupts.requested();
     let pid = arguments.pid;
     let process = PythonProcess::find(pid)?;
-    // Everything that usually fails, before the page is announced and a file is replaced.
+    // Checks the usual causes of failure before the page is announced and a file is replaced.
     let program = package.call(&process, "_attach.check()", &is_cancelled)?;
     let merge = MergeServer::start(
         MergeSource::Push,
@@ -104,7 +104,7 @@ fn wait_for_end(process: &PythonProcess, arguments: &AttachArguments, interrupts
     is_running && process.is_running()
 }
 
-/// Makes the process end its session.
+/// Makes the process stop recording and pushing.
 fn detach(process: &PythonProcess, arguments: &AttachArguments) -> Result {
     let package = arguments.package.with_timeout(DETACH_TIMEOUT);
     match package.call(process, "_attach.stop(missing_ok=True)", &|| false) {

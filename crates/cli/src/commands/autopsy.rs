@@ -113,8 +113,8 @@ fn oom_text(oom: &OutOfMemory, checked: Option<&Remedies>) -> String {
         )
 }
 
-/// Returns the remedies as text, checked ones first. `failed` is the size of the failed request in
-/// bytes.
+/// Returns the remedies as text, checked ones first. `failed` is the event number of the failed
+/// request.
 fn remedies_text(found: &Remedies, failed: u64) -> String {
     if !found.is_reproduced {
         return "The simulation does not reproduce this error, so no remedy could be checked.\n".to_owned();

@@ -23,7 +23,7 @@ pub(crate) struct DetachArguments {
     package: PackageArguments,
 }
 
-/// Makes the process end its session.
+/// Makes the process stop recording and pushing.
 pub(crate) fn run(arguments: &DetachArguments) -> Result {
     let interrupts = Interrupts::listen()?;
     let process = PythonProcess::find(arguments.pid)?;

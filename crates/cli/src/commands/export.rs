@@ -63,7 +63,7 @@ type WriteFile = fn(&Recording, &mut dyn Write, Progress<'_>) -> std::result::Re
 /// A function that writes a recording's events to one file and its lifetimes to another.
 type WriteTables = fn(&Recording, &mut Output, &mut Output, Progress<'_>) -> std::result::Result<(), ExportError>;
 
-/// How a format is written: to one file, to one file in a folder, or to two tables.
+/// The writer of a format: for one file, for one file in a folder, or for two tables.
 enum Writer {
     File(WriteFile),
     /// Writes one file of the returned name in the folder of the output.
@@ -72,8 +72,8 @@ enum Writer {
 }
 
 impl Format {
-    /// Returns how to write the output `path`, whose extension selects the variant of some formats;
-    /// `None` for HTML, which embeds the recording.
+    /// Returns the writer for the output `path`, whose extension selects the variant of some
+    /// formats; `None` for HTML, which embeds the recording.
     fn writer(self, path: &Path) -> Result<Option<Writer>> {
         if is_stdout(path) && matches!(self, Self::Tensorboard) {
             return Err(CommandError::new(

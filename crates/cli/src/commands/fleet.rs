@@ -108,7 +108,8 @@ pub(crate) fn run(arguments: &FleetArguments) -> Result {
     }
 }
 
-/// Parses the address of a run. Not by clap, whose errors contain the value, with its secrets.
+/// Parses the address of a run. Clap does not parse it, because clap's errors would show the
+/// secrets in the value.
 fn parse(address: &str) -> Result<FleetAddress> {
     FleetAddress::parse(address).map_err(CommandError::new)
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &QueryArguments) -> Result {
     use crate::error::CommandError;
     use crate::terminal;
 
-    /// Bytes of rows beyond which they wait in a temporary file.
+    /// Maximum size of the rows in memory, in bytes. More rows go to a temporary file.
     const ROWS_IN_MEMORY_BYTES: usize = 16 << 20;
 
     let QueryArguments { statement, from, limit, json, csv } = arguments;
@@ -63,7 +63,8 @@ pub(crate) fn run(arguments: &QueryArguments) -> Result {
     // The parquet crate panics for some damaged objects. The error that the panic becomes is
     // printed instead.
     std::panic::set_hook(Box::new(|_| ()));
-    // Rows appear once all of them are known, so that a damaged object leaves no partial result.
+    // Rows are printed after all of them were read, so that a damaged object leaves no partial
+    // result.
     let mut rows = SpooledTempFile::new(ROWS_IN_MEMORY_BYTES);
     let result = QuerySession::new(archive).and_then(|session| session.run(statement, limit.get(), format, &mut rows));
     let _ = std::panic::take_hook();
@@ -76,7 +77,7 @@ pub(crate) fn run(arguments: &QueryArguments) -> Result {
     Ok(())
 }
 
-/// Says that this build has no SQL.
+/// Returns an error that says that this build has no SQL.
 #[cfg(not(feature = "query"))]
 pub(crate) fn run(arguments: &QueryArguments) -> Result {
     let QueryArguments { statement: _, from: _, limit: _, json: _, csv: _ } = arguments;

@@ -27,8 +27,8 @@ Examples:
 /// Longest wait for data from the program before `--for` and Ctrl-C are checked.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Longest time that received events wait for their chunk to be written. Received chunks are small,
-/// for quick display, and take several times the bytes; merging them for this long still puts every
-/// event in the file within 250 ms.
+/// for quick display, and need several times the bytes, so they are merged. With this interval,
+/// every event is in the file within 250 ms.
 const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a lost connection is retried: longer than a network outage or a sleeping machine needs.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result {
                 break "; the program was restarted: run this command again to record the new run".to_owned();
             }
             FollowEvent::Ended => break "; the recording has ended".to_owned(),
-            // What was received is a valid recording.
+            // The part that was received is a valid recording.
             FollowEvent::GaveUp(reason) if copy.events > 0 => break format!("; connection lost: {reason}"),
             FollowEvent::GaveUp(reason) => return Err(error_at(&reason)),
             // The recording itself contains the gap.
@@ -114,8 +114,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result {
     copy.finish(start.elapsed(), &end_reason)
 }
 
-/// Returns the error for a failed connection to `url`, with the option that is a remedy if there is
-/// one.
+/// Returns the error for a failed connection to `url`. If an option helps, the error names it.
 fn connection_error(url: &str, error: &FollowError) -> CommandError {
     let remedy = match error.kind() {
         FollowErrorKind::UnknownIssuer => "; pass its CA certificate with --ca",
@@ -132,7 +131,7 @@ fn without_secrets(url: &str) -> String {
     before.split_once("://").map_or_else(|| rest.to_owned(), |(scheme, _)| format!("{scheme}://{rest}"))
 }
 
-/// Returns how to connect to the program: address, token, start, CA certificates and retries.
+/// Returns the options of the connection: address, token, start, CA certificates and retries.
 fn follow_options(arguments: &RecordArguments) -> Result<FollowOptions> {
     let address = Address::parse(&arguments.url)
         .map_err(|error| CommandError::new(format_args!("{}: {error}", without_secrets(&arguments.url))))?;
@@ -150,7 +149,7 @@ fn follow_options(arguments: &RecordArguments) -> Result<FollowOptions> {
     })
 }
 
-/// Measures events and bytes per second, over intervals of [`RATE_INTERVAL`].
+/// A meter of events and bytes per second, over intervals of [`RATE_INTERVAL`].
 struct RateMeter {
     interval_start: Instant,
     /// Totals at the start of the interval.
@@ -184,7 +183,7 @@ struct RecordingCopy<'a> {
     decoder: Decoder,
     /// Created when the first data arrives, so that a wrong address leaves no file behind.
     output: Option<(Encoder, RecordingFile)>,
-    /// When the oldest event that is in no chunk yet was received.
+    /// Time at which the oldest event that is not yet in a chunk was received.
     pending_since: Option<Instant>,
     events: u64,
     lost_events: u64,

@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
     let exporter = arguments.otlp.as_deref().map(OtlpExporter::new).transpose()?;
     #[cfg(feature = "fleet")]
     if let Some(address) = &arguments.from {
-        // Not by clap, whose errors contain the value, with its secrets.
+        // Clap does not parse it: its errors would show the secrets in the value.
         let address = &vramscope_fleet::FleetAddress::parse(address).map_err(CommandError::new)?;
         let archiver = arguments.archive.as_deref().map(|archive| archive::start(archive, address)).transpose()?;
         let source = MergeSource::Run(address.clone());
@@ -87,8 +87,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
         AnnounceOn::Stdout,
     )?;
     let url = merge.push_url();
-    // A random token that only protects commands is left out: the next server has another one, and
-    // the processes may outlive this server.
+    // If a random token only protects the page's commands, the push address omits it: the
+    // processes may outlive this server, and the next server has another token.
     let is_open = !server.has_token()? && merge.is_loopback();
     let address = url.split('?').next().unwrap_or_default();
     // The token is printed once, in the address of the page.

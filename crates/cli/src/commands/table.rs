@@ -136,7 +136,7 @@ fn rows_text(device: &DeviceReport, arguments: &TableArguments) -> String {
     table::render(table, terminal::columns())
 }
 
-/// Returns the table of phases or spans as text; `title` says which, in the singular.
+/// Returns the table of phases or spans as text. `title` is `phase` or `span`, for the heading.
 fn spans_text(spans: &[SpanReport], title: &str, limit: usize) -> String {
     let title = format!("{title} with the highest peak");
     let mut table = table::new(["before", "peak", "after", "kept", "count", &title], 0);
@@ -164,7 +164,7 @@ fn shown_rows(rows: usize, limit: usize) -> usize {
     if limit == 0 { rows } else { rows.min(limit) }
 }
 
-/// Returns the text that stands for rows over the limit.
+/// Returns the line that counts the rows beyond the limit.
 fn more_rows(rows: usize) -> String {
     format!("{} more; --limit 0 prints all", Count(rows as u64))
 }

@@ -116,7 +116,7 @@ pub(super) enum OverflowArgument {
 }
 
 impl DemoArguments {
-    /// Fails if options do not fit together.
+    /// Returns an error if options cannot be combined.
     pub(crate) fn check(&self) -> Result {
         let is_technique = !self.technique.is_empty() || !self.compare.is_empty();
         if self.json && !is_technique && !self.gallery {

@@ -76,7 +76,7 @@ fn figure_text(figure: &Figure) -> String {
     }
 }
 
-/// Returns a figure's name as words: `peak bytes` for `peak_bytes`.
+/// Returns a figure's name as words without its unit: `peak allocated` for `peak_allocated_bytes`.
 fn words(name: &str) -> String {
     name.strip_suffix("_bytes").unwrap_or(name).replace('_', " ")
 }

@@ -19,16 +19,16 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Starts the server. To be called before a recording's file is created: a mistake in the
-    /// server's options must not cost an earlier recording.
+    /// Starts the server. Call this before a recording's file is created, so that a mistake in the
+    /// server's options does not replace an earlier recording.
     pub(super) fn start(arguments: &DemoArguments) -> Result<Self> {
         let (hub, controls) = (Hub::default(), Controls::default());
         let content = ServedContent { controls: Some(controls.clone()), ..ServedContent::live(hub.clone()) };
         Ok(Self { server: arguments.server.start(content)?, hub, controls })
     }
 
-    /// Offers the page's commands, begins to push the recording if the environment says so, and
-    /// prints the page's address.
+    /// Offers the page's commands, begins to push the recording if an environment variable names a
+    /// server, and prints the page's address.
     pub(super) fn announce(&self, arguments: &DemoArguments, recording: &Recording) -> Result<Option<Push>> {
         self.controls.offer_recording(&self.hub, &recording.handle, DEVICE, PathBuf::new());
         recording.offer_empty_cache(&self.controls);
@@ -39,11 +39,11 @@ impl Page {
         Ok(push)
     }
 
-    /// Prints `what` was done, and serves the page until the command is interrupted.
+    /// Prints `what`, the result of the run, and serves the page until the command is interrupted.
     pub(super) fn serve(&self, what: impl std::fmt::Display, interrupts: &Interrupts) {
         if !interrupts.requested() {
             let url = self.server.url();
-            // Without the token, which is printed once.
+            // Leaves out the token, which is printed only once.
             let url = url.split('?').next().unwrap_or_default();
             terminal::message(format_args!("{what}; serving {url} until Ctrl-C"));
             interrupts.wait();

@@ -15,13 +15,12 @@ use super::arguments::{DemoArguments, DeviceArgument, OverflowArgument};
 use crate::error::{CommandError, Result};
 use crate::terminal;
 
-/// Maximum number of bytes of this machine's memory that the demo's training may take; a request
-/// beyond fails as out of memory.
+/// Capacity of the host device, in bytes. A request beyond it fails as out of memory.
 const CAPACITY_BYTES: u64 = 1 << 30;
 /// The number of the demo's only device in its recording.
 pub(super) const DEVICE: DeviceId = DeviceId(0);
 
-/// Why no GPU can be used.
+/// The reason why no GPU can be used.
 #[derive(Debug)]
 struct GpuProblem {
     reason: String,
@@ -30,9 +29,9 @@ struct GpuProblem {
 }
 
 impl GpuProblem {
-    /// Fails with `--device cuda`. With `auto`, warns if the machine has a GPU.
+    /// Returns an error with `--device cuda`. With `auto`, warns if the machine has a GPU.
     fn fall_back_to_host(self, argument: DeviceArgument) -> Result {
-        /// `--compare` opens the device for each run.
+        /// Limits the warning to one, because `--compare` opens the device for each run.
         static WARNING: Once = Once::new();
         let Self { reason, has_gpu } = self;
         if argument == DeviceArgument::Cuda {
@@ -65,7 +64,7 @@ pub(super) enum OpenedDevice {
 }
 
 impl OpenedDevice {
-    /// Opens the device of `--device`. With `auto`, that is the host if no GPU can be used.
+    /// Opens the device of `--device`. With `auto`, opens the host if no GPU can be used.
     pub(super) fn open(argument: DeviceArgument) -> Result<Self> {
         if argument != DeviceArgument::Host {
             match open_gpu() {
@@ -119,7 +118,8 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Starts to record a pool with `settings` on `device`, called `source`, to `outputs`.
+    /// Creates a pool with `settings` on `device` and starts to record it to `outputs`. `source` is
+    /// the program's name in the recording.
     pub(super) fn start(device: OpenedDevice, settings: Settings, source: &str, outputs: Outputs) -> Result<Self> {
         let info = RecordingInfo {
             source: source.to_owned(),
@@ -166,7 +166,7 @@ impl Recording {
     }
 }
 
-/// Returns where a recording goes: to `hub`, which feeds the page, and to the file at `path`, which
+/// Returns the outputs of a recording: `hub`, which feeds the page, and the file at `path`, which
 /// is created.
 pub(super) fn outputs(arguments: &DemoArguments, path: Option<&Path>, hub: Option<Hub>) -> Result<Outputs> {
     let overflow = match arguments.overflow {

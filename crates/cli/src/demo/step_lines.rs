@@ -1,16 +1,16 @@
-//! Where the lines of steps go.
+//! The output stream of the lines that report steps.
 
 use crate::error::Result;
 use crate::terminal;
 
-/// Where the lines of a run's steps are printed.
+/// The output stream of the lines that report a run's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepLines {
-    /// On stdout, after the page's address.
+    /// The lines go to stdout, after the page's address.
     Stdout,
-    /// On stderr, because the page's address will be the first line on stdout.
+    /// The lines go to stderr, because the page's address will be the first line on stdout.
     Stderr,
-    /// Nowhere, because stdout is JSON.
+    /// No lines are printed, because stdout is JSON.
     Hidden,
 }
 

@@ -21,8 +21,8 @@ impl Check {
     }
 }
 
-/// Evaluates all conditions. An error if no device is in both recordings: the conditions of a run
-/// that recorded nothing would never hold.
+/// Evaluates all conditions. Returns an error if no device is in both recordings: otherwise no
+/// condition would hold for a run that recorded nothing.
 pub(crate) fn check(conditions: &[Condition], comparison: &Comparison) -> Result<Vec<Check>> {
     let is_in_both = |device: &DeviceComparison| device.totals.a.is_some() && device.totals.b.is_some();
     if !conditions.is_empty() && !comparison.devices.iter().any(is_in_both) {
@@ -40,7 +40,7 @@ pub(crate) fn device_names(device: PerRecording<DeviceId>) -> String {
     if device.a == device.b { device.a.to_string() } else { format!("{} and {}", device.a, device.b) }
 }
 
-/// Returns `FAIL` or `pass`.
+/// Returns the text for a check's result: `FAIL` or `pass`.
 pub(crate) const fn outcome(fails: bool) -> &'static str {
     if fails { "FAIL" } else { "pass" }
 }

@@ -35,7 +35,8 @@ impl Compared {
     }
 }
 
-/// Reads the recordings of two operands with `open`, one that both name once, and compares them.
+/// Reads the recordings of two operands with `open`, and compares them. If both operands name one
+/// file, reads it once.
 pub(crate) fn compare_operands(
     operands: &PerRecording<Operand>,
     devices: Option<PerRecording<DeviceId>>,

@@ -10,7 +10,7 @@ use super::compared::Compared;
 use super::tables::{MAX_SITE_ROWS, bytes, change, count, first_difference_text, live, moments_text, totals_rows};
 use crate::escape::escape_controls;
 
-/// Writing to a string never fails.
+/// Message of the impossible panic if writing to a string fails.
 const WRITTEN: &str = "writing to a string does not fail";
 
 /// Returns the whole summary.
@@ -124,8 +124,8 @@ fn sites_table(device: &DeviceComparison, when: &str) -> String {
     out
 }
 
-/// Returns untrusted text as code that Markdown does not interpret. `<code>` keeps GitHub from
-/// making mentions and references of it, as backticks do, which cannot contain escapes.
+/// Returns untrusted text as code that Markdown does not interpret. Like backticks, `<code>` keeps
+/// GitHub from turning it into mentions and references; unlike backticks, it can contain escapes.
 fn code(text: &str) -> String {
     format!("<code>{}</code>", escape(text))
 }

@@ -18,8 +18,9 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// Parses `FILE` or `FILE@MOMENT`. If a file has the whole text as its name, it is the file; of
-    /// several `@`, the last one after the name of a file counts.
+    /// Parses `FILE` or `FILE@MOMENT`. If a file with the whole text as its name exists, the
+    /// operand is that file. Of several `@`, the last one after an existing file's name begins the
+    /// moment.
     pub(crate) fn parse(argument: &OsStr) -> Result<Self> {
         let text = argument.to_string_lossy().into_owned();
         let whole = |path: &OsStr| Self { path: path.into(), moment: Moment::default(), text: text.clone() };
@@ -34,7 +35,7 @@ impl Operand {
         match moment.parse() {
             Ok(moment) => Ok(Self { path: path.into(), moment, text }),
             Err(error) if existing.is_some() => Err(CommandError::file(Path::new(path), error)),
-            // Opening the file under its whole name fails, too.
+            // No file has the whole text as its name either.
             Err(error) => Err(CommandError::new(format_args!("{text}: there is no such file, and {error}"))),
         }
     }

@@ -88,7 +88,7 @@ fn pending_text(device: &DeviceComparison) -> Option<String> {
     (a > 0 || b > 0).then(|| format!("of these, {} in a and {} in b are pending free", ByteSize(a), ByteSize(b)))
 }
 
-/// Formats bytes in binary units: `1.50 GiB`.
+/// Formats a number of bytes in binary units: `1.50 GiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     ByteSize(bytes).to_string()
 }
@@ -108,7 +108,7 @@ pub(crate) fn change(a: u64, b: u64, format: fn(u64) -> String) -> String {
     }
 }
 
-/// A total of a device: its name, how it is computed, and how it is formatted.
+/// A total of a device: its name, the function that returns its value, and the one that formats it.
 type Total = (&'static str, fn(&DeviceTotals) -> u64, fn(u64) -> String);
 
 /// The figures of whole recordings.
@@ -139,7 +139,7 @@ pub(crate) fn totals_rows(device: &DeviceComparison, moments: [&Moment; 2]) -> V
     rows.chain([share_row("fragmentation at peak", device, |totals| totals.peak_fragmentation)]).collect()
 }
 
-/// Returns a row of shares of a device.
+/// Returns a row of a device's totals whose value is a share, such as the fragmentation.
 fn share_row(name: &str, device: &DeviceComparison, share: fn(&DeviceTotals) -> f64) -> [String; 4] {
     let points = |a: &DeviceTotals, b: &DeviceTotals| format!("{:+.1} points", (share(b) - share(a)) * 100.0);
     row(name, device, &|totals| Percent(share(totals)).to_string(), &points)
@@ -211,7 +211,7 @@ struct SitesTable {
     /// Whether the comparison's order is kept; else the largest change of the first figure comes
     /// first.
     keeps_order: bool,
-    /// Make text of the two figures.
+    /// Functions that format the first and the second figure.
     formats: [fn(u64) -> String; 2],
     /// The verb for one site, and the verb for several sites.
     verbs: (&'static str, &'static str),
@@ -240,7 +240,7 @@ const ALLOCATIONS: SitesTable = SitesTable {
         let PerRecording { a, b } = site.churn;
         PerRecording { a: [a.allocations, a.bytes], b: [b.allocations, b.bytes] }
     },
-    // Sizes often depend on the input.
+    // The sizes of allocations often depend on the input.
     lists_second: false,
     keeps_order: false,
     formats: [count, bytes],

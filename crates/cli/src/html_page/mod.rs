@@ -71,11 +71,12 @@ struct PageWorker<'a> {
     wasm: Cow<'a, [u8]>,
 }
 
-/// The line of the document that makes the page installable, which needs a server.
+/// The line of the document that makes the page installable. It is removed: installing needs a
+/// server.
 const MANIFEST_LINE: &str = "<link rel=\"manifest\" href=\"./manifest.webmanifest\" crossorigin=\"use-credentials\">\n";
 
 impl PageWorker<'static> {
-    /// Takes the files of a worker; `text` and `bytes` return the file at a path.
+    /// Reads the files of the worker `name`; `text` and `bytes` return the file at a path.
     fn read(
         name: &'static str,
         text: impl Fn(&str) -> Result<Cow<'static, str>>,
@@ -108,8 +109,8 @@ impl PageWorker<'_> {
 }
 
 impl PageFiles<'static> {
-    /// Takes the viewer's files from the files built into this program; fails if the program was
-    /// built without them.
+    /// Reads the viewer's files from the files built into this program. Returns an error if the
+    /// program was built without them.
     fn read(files: &[PageFile]) -> Result<Self> {
         let bytes = |path: &str| {
             let file = files.iter().find(|file| file.path == path).ok_or_else(|| {
@@ -187,8 +188,8 @@ impl PageFiles<'_> {
     }
 }
 
-/// Replaces every occurrence of each pattern in one pass, so that patterns within inserted text
-/// stay. The error is a pattern that does not occur in `text`.
+/// Replaces every occurrence of each pattern in one pass, so that patterns within inserted text are
+/// not replaced. The error is a pattern that does not occur in `text`.
 fn replace_all<'p>(text: &str, replacements: &[(&'p str, String)]) -> std::result::Result<String, &'p str> {
     let mut matches = Vec::new();
     for (pattern, replacement) in replacements {

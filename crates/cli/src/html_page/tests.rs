@@ -1,4 +1,4 @@
-//! Tests with the real page's files and a stand-in for the viewer.
+//! Tests with the files of the real page, and with short texts in place of the compiled viewer.
 
 use std::io::Read as _;
 
@@ -14,7 +14,7 @@ const BINDINGS: &str = "let wasm;\nfunction start() {}\nexport { initSync, __wbg
 const WASM: &[u8] = b"\0asm\x01\0\0\0 and more";
 const IMPORTER_WASM: &[u8] = b"\0asm\x01\0\0\0 of the importer";
 const ANALYZER_WASM: &[u8] = b"\0asm\x01\0\0\0 of the analyzer";
-/// A name that becomes markup, and a script, wherever it is not escaped.
+/// A recording's name that becomes markup or a script where it is not escaped.
 const NAME: &str = "</script></title><script>alert('1')</script><img src=\"x\" onerror='&amp;'><!--.vram";
 
 fn files() -> PageFiles<'static> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::error::{CommandError, Result};
 
-/// Entries of each list that a result has at most unless the client asks for another number.
+/// Default of the maximum number of entries of each list in a result.
 pub(super) const DEFAULT_LIMIT: usize = 20;
 /// Maximum number of entries of each list that a client may ask for.
 pub(super) const MAX_LIMIT: usize = 200;
@@ -40,7 +40,7 @@ struct LeftOut {
     entries: u64,
 }
 
-/// Returns the limit if it is allowed.
+/// Returns the limit if it is from 1 to [`MAX_LIMIT`], else an error.
 pub(super) fn checked_limit(limit: usize) -> Result<usize> {
     if (1..=MAX_LIMIT).contains(&limit) {
         return Ok(limit);
@@ -51,7 +51,7 @@ pub(super) fn checked_limit(limit: usize) -> Result<usize> {
 /// Returns a report as a tool's result: at most `limit` entries of each list, and at most
 /// [`MAX_RESULT_BYTES`].
 pub(super) fn bounded(report: &impl Serialize, limit: usize, messages: Vec<String>) -> Value {
-    // A value holds no number beyond 64 bits; as text it becomes a floating-point number.
+    // `Value` cannot hold integers of more than 64 bits. Through text, they become floats.
     let report = serde_json::to_value(report).unwrap_or_else(|_| {
         let text = serde_json::to_string(report).expect("finite numbers and text always serialize");
         serde_json::from_str(&text).expect("serialized text is JSON")
@@ -75,8 +75,8 @@ pub(super) fn bounded(report: &impl Serialize, limit: usize, messages: Vec<Strin
 }
 
 /// Returns a copy of `value` with at most `limit` entries in each list and `max_chars` characters
-/// in each text. Adds the number of other entries to `left_out`, under the keys that lead to the
-/// list; `path` are the keys that lead to `value`.
+/// in each text. Adds the number of removed entries to `left_out`, under the keys that lead to the
+/// list. `path` has the keys that lead to `value`.
 fn shortened(value: &Value, path: &str, limit: usize, max_chars: usize, left_out: &mut BTreeMap<String, u64>) -> Value {
     match value {
         Value::Array(entries) if is_tuple(entries) => value.clone(),
@@ -98,12 +98,13 @@ fn shortened(value: &Value, path: &str, limit: usize, max_chars: usize, left_out
     }
 }
 
-/// Returns true for a pair of numbers, such as a range of events, which is no list.
+/// Returns true for a pair of numbers, such as a range of events, which is not shortened.
 fn is_tuple(entries: &[Value]) -> bool {
     entries.len() == 2 && entries.iter().all(Value::is_number)
 }
 
-/// Returns a text with at most about `max_chars` characters; the rest is counted.
+/// Returns a text of at most about `max_chars` characters. A shortened text ends with the number of
+/// removed characters.
 pub(super) fn shortened_text(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}… ({} more characters)", &text[..end], text[end..].chars().count()),

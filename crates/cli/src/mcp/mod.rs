@@ -1,7 +1,8 @@
 //! The analyses as tools of the Model Context Protocol, over standard input and output.
 //!
-//! [`server`] speaks the protocol and runs one analysis at a time, [`tools`] has the tools with
-//! their schemas, [`sources`] decides what can be read, and [`bounds`] keeps results small.
+//! [`server`] implements the protocol and runs one analysis at a time, [`tools`] has the tools with
+//! their schemas, [`sources`] checks which files and addresses a client may read, and [`bounds`]
+//! keeps results small.
 
 use std::io::{self, IsTerminal};
 
@@ -31,12 +32,12 @@ pub(crate) fn serve(sources: Sources) -> Result {
     let result = runtime.block_on(async {
         match AnalysisServer::new(sources).serve(rmcp::transport::stdio()).await {
             Ok(running) => running.waiting().await.map(drop).map_err(CommandError::new),
-            // The client left before it introduced itself.
+            // The client disconnected before the protocol's initialization.
             Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
             Err(error) => Err(CommandError::new(format_args!("cannot start: {error}"))),
         }
     });
-    // An analysis that still runs has no client any more.
+    // Does not wait for an analysis that still runs, because its client has disconnected.
     runtime.shutdown_background();
     result
 }

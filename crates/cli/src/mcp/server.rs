@@ -20,7 +20,7 @@ use super::sources::Sources;
 use super::tools::Tool;
 use crate::operation::Operation;
 
-/// Maximum number of calls that run or wait. Each runs alone, because it uses all processors.
+/// Maximum number of calls that run or wait. Calls run one at a time, because each uses all cores.
 const MAX_CALLS: usize = 8;
 /// Timeout of an analysis.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -34,21 +34,21 @@ const INSTRUCTIONS: &str = "Answers questions about the GPU memory of PyTorch pr
     settings, diff compares two recordings. All sizes are in bytes. Results are shortened: left_out counts the entries \
     that are missing, and limit asks for more.";
 
-/// Runs the tools for a client.
+/// The server that runs the tools for a client.
 #[derive(Clone)]
 pub(super) struct AnalysisServer {
     sources: Arc<Sources>,
-    /// Calls that may still be accepted.
+    /// Permits for calls that run or wait, [`MAX_CALLS`] in total.
     calls: Arc<Semaphore>,
-    /// The permit of the analysis that runs.
+    /// The single permit to run an analysis.
     running: Arc<Semaphore>,
     time_limit: Duration,
 }
 
-/// Reports the progress of an operation to the client that asked for it.
+/// A reporter of an operation's progress to the client that called the tool.
 struct ProgressReporter<'a> {
     peer: &'a Peer<RoleServer>,
-    /// Names the call; `None` if its client does not ask for progress.
+    /// The client's token for notifications of progress; `None` if it wants none.
     token: Option<ProgressToken>,
     /// The progress that was reported last.
     last: f64,
@@ -65,13 +65,13 @@ impl<'a> ProgressReporter<'a> {
         if let (Some(progress), Some(token)) = (progress, &self.token) {
             self.last = progress.stages;
             let notification = ProgressNotificationParam::new(token.clone(), progress.stages);
-            // A client that has gone is noticed by the connection.
+            // Ignore errors: the connection notices a client that has disconnected.
             let _ = self.peer.notify_progress(notification.with_message(progress.label)).await;
         }
     }
 }
 
-/// Cancels an operation when its client no longer waits for it.
+/// A guard that cancels an operation when it is dropped: its client no longer waits.
 struct CancelOnDrop(Operation);
 
 impl Drop for CancelOnDrop {
@@ -90,7 +90,7 @@ impl AnalysisServer {
         }
     }
 
-    /// Sets how long an analysis may take.
+    /// Sets the timeout of an analysis.
     #[cfg(test)]
     pub(super) fn with_time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
@@ -116,7 +116,7 @@ impl AnalysisServer {
         let sources = Arc::clone(&self.sources);
         let work = operation.clone();
         let mut analysis = tokio::task::spawn_blocking(move || {
-            // Held until the thread is free, even if the client no longer waits.
+            // The permit is held until this thread is free, even if the client no longer waits.
             let _running = running;
             let arguments = request.arguments.unwrap_or_default();
             panic::catch_unwind(AssertUnwindSafe(|| tool.run(arguments, &sources, &work)))
@@ -140,7 +140,7 @@ impl AnalysisServer {
                 _ = ticks.tick() => reporter.report(&operation).await,
             }
         };
-        // A short analysis has made all its progress since the last report.
+        // Reports the final progress, which is the only report of a short analysis.
         reporter.report(&operation).await;
         match result {
             Ok(Ok(Ok(value))) => Ok(value),

@@ -13,8 +13,8 @@ use crate::error::{CommandError, Result};
 use crate::input::Input;
 use crate::operation::Operation;
 
-/// The largest file, and the largest recording of a live program, in bytes. Analyses take several
-/// times the memory.
+/// Maximum size of a file, and of a live program's recording, in bytes. Analyses need several times
+/// this memory.
 const MAX_SOURCE_BYTES: u64 = 1 << 30;
 /// Timeout for a live program to send its recording.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,9 +22,9 @@ const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The directories and addresses that a client may read.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// Directories without links, as the operating system resolves them.
+    /// Canonical paths of the allowed directories, without symbolic links.
     directories: Vec<PathBuf>,
-    /// Allowed addresses beside this machine's addresses.
+    /// Allowed addresses of other machines. Addresses of this machine are always allowed.
     addresses: Vec<Address>,
 }
 
@@ -81,7 +81,7 @@ impl Sources {
     }
 
     fn resolve_url(&self, url: &str) -> Result<AllowedSource> {
-        // Without the URL, which may contain a token.
+        // The error does not show the URL, which may contain a token.
         let address = Address::parse(url).map_err(CommandError::new)?;
         let is_allowed = address.is_loopback() || self.addresses.iter().any(|allowed| address.is_below(allowed));
         if !is_allowed {
@@ -100,7 +100,7 @@ impl Sources {
             let named = directory.join(path);
             match fs::canonicalize(&named) {
                 Ok(resolved) if self.is_allowed(&resolved) => return Ok(resolved),
-                // The reason could tell what exists elsewhere.
+                // Elsewhere, the reason is hidden: it could reveal which files exist.
                 Err(error) if is_plainly_below(&named, directory) => not_found = Some(error),
                 _ => {}
             }
@@ -132,7 +132,7 @@ impl Sources {
     }
 }
 
-/// Returns true if a path is below a directory without resolving anything: it has no `..`.
+/// Returns true if a path begins with a directory and has no `..`. Does not resolve links.
 fn is_plainly_below(path: &Path, directory: &Path) -> bool {
     path.starts_with(directory) && !path.components().any(|component| component == Component::ParentDir)
 }
@@ -172,7 +172,7 @@ impl AllowedSource {
 /// Opens a file whose path is allowed and has no links.
 fn open_file(path: &Path, operation: &Operation) -> Result<Input> {
     let error = |error| CommandError::file(path, error);
-    // Checked before opening, because opening a pipe or a device may block or change something.
+    // Checks the file's type first, because opening a pipe or device may block or have effects.
     let expected = fs::metadata(path).map_err(error)?;
     if !expected.is_file() {
         let what = if expected.is_dir() { "is a directory; name a file" } else { "is not a file" };
@@ -192,7 +192,7 @@ fn open_file(path: &Path, operation: &Operation) -> Result<Input> {
     Input::from_file(file, path, limits, operation.clone())
 }
 
-/// Returns true if both are of one file.
+/// Returns true if both metadata describe one file.
 #[cfg(unix)]
 fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -200,8 +200,8 @@ fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Returns true if both are of one file. Windows identifies no file in metadata, so it compares
-/// times of creation.
+/// Returns true if both metadata describe one file. On Windows, metadata do not identify a file, so
+/// this compares times of creation.
 #[cfg(not(unix))]
 fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     b.is_file() && a.created().ok() == b.created().ok()

@@ -1,4 +1,4 @@
-//! A client of the protocol, and hostile input.
+//! Tests with a client of the protocol, and with hostile input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -260,7 +260,7 @@ fn damaged_recordings_never_end_the_server() {
             bytes[at..at + 16].fill(0xff);
             fs::write(folder.path().join(name), &bytes).expect("a file");
             for tool in ["info", "autopsy", "advise"] {
-                // Either is an answer.
+                // A result and an error are both valid answers.
                 let _ = connection.call(tool, json!({"source": name}));
             }
         }

@@ -151,7 +151,7 @@ impl Tool {
     pub(super) const ALL: [Self; 6] =
         [Self::Info, Self::Table, Self::Diagnose, Self::Autopsy, Self::Advise, Self::Diff];
 
-    /// Returns the tool's name, which is that of the command.
+    /// Returns the tool's name, which is also the name of the command.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",

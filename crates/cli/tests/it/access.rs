@@ -1,4 +1,4 @@
-//! Tokens, commands of the page, and listening addresses.
+//! Tests of tokens, commands of the page, and listening addresses.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

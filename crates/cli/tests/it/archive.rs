@@ -1,4 +1,4 @@
-//! `view` of an archive in a folder.
+//! Tests of `view` on an archive in a folder.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -15,10 +15,10 @@ use vramscope_trace::{ReadAt, Recording};
 
 use crate::process::{Server, fixture, run};
 
-/// Longest time until a rank of an archive is open.
+/// Maximum time to open a rank of an archive.
 const MAX_OPEN_TIME: Duration = Duration::from_secs(2);
 
-/// A recording that a server has, read by range requests.
+/// A recording on a server, read by HTTP range requests.
 struct ServedFile {
     address: String,
     path: String,
@@ -38,7 +38,7 @@ impl ReadAt for ServedFile {
     }
 }
 
-/// Archives the recording as that of ranks 0 and 1, and returns the archive's address.
+/// Archives one recording for both ranks 0 and 1, and returns the archive's address.
 fn archive(folder: &Path, recording: &[u8]) -> String {
     let url = format!("file://{}/run", folder.display());
     let address = ArchiveAddress::parse(&url).expect("a valid address");

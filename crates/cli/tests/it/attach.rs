@@ -1,4 +1,4 @@
-//! `attach` and `detach`, with a package in place of the real one that needs no PyTorch.
+//! Tests of `attach` and `detach` with a fake Python package, which needs no PyTorch.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::process::{Server, run, vramscope, wait_until};
 use crate::test_pythons;
 
-/// The package's module: logs its calls to the file in the environment variable `CALLS`.
+/// The fake package's module, which logs its calls to the file in the environment variable `CALLS`.
 const ATTACH_MODULE: &str = "\
 import os
 
@@ -62,7 +62,7 @@ while not closed:
     digests.add(all_digests())
 print(' '.join(digests), flush=True)";
 
-/// What the program prints: the digest of its computation.
+/// The output of [`COMPUTE`]: the digest of its computation.
 const DIGEST: &str = "dbea7959023d416f577e56d6ee9ab8288f738edc6b094ca920c35a33c4539e35";
 
 /// A running Python program, and a folder with the package. Dropping it kills the process.
@@ -93,7 +93,7 @@ impl Program {
     /// Returns `attach` or `detach` for the program.
     fn command(&self, name: &str, options: &[&str]) -> Command {
         let mut command = vramscope([name, &self.child.id().to_string(), "--package"]);
-        // Commands that are killed leave their temporary folders behind.
+        // Killed commands leave their temporary folders behind, so they go to this folder.
         command.arg(self.folder.path()).args(options).env("TMPDIR", self.folder.path());
         command
     }

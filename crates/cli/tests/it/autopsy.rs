@@ -22,7 +22,7 @@ fn failure_is_a_finding_with_cause_holders_and_checked_remedies() {
     let remedies = oom["remedies"].as_array().expect("an array");
     assert!(!remedies.is_empty(), "{oom}");
     assert_eq!((&oom["reproduced"], &oom["follows"]), (&Value::Bool(true), &Value::from("failure")), "{oom}");
-    // The cap is not recorded: only its bounds are known, as is nothing about the device.
+    // The recording has neither the cap, of which only bounds are known, nor the device's size.
     assert!(oom["cap_bytes"].is_null() && oom["device_bytes"].is_null() && oom["outside_bytes"].is_null(), "{oom}");
     let bounds = [&oom["cap_at_least_bytes"], &oom["cap_below_bytes"]].map(|bytes| bytes.as_u64().expect("bytes"));
     assert!((bounds[0]..bounds[1]).contains(&(1260 << 20)), "{bounds:?}");
@@ -68,7 +68,7 @@ fn defect_without_a_failure_is_named_with_what_its_remedy_saves() {
     let report: Value = serde_json::from_str(&finished.stdout).expect("the text is JSON");
     let defect = &report["defects"][0];
     assert_eq!(defect["pytorch_issue"], 175_015, "{report}");
-    // 514 MiB became 66 MiB on the GPU.
+    // On a GPU, the remedy reduced the memory from 514 MiB to 66 MiB.
     let saved = defect["saves_bytes"].as_u64().expect("bytes") >> 20;
     assert!((440..=456).contains(&saved), "{saved} MiB");
 }

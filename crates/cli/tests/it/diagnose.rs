@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::process::{fixture, run};
 
-/// The most by which the simulated saving of a remedy may differ from the measured one, in percent.
+/// Maximum difference between the simulated and the measured saving of a remedy, in percent.
 const MAX_DIFFERENCE_PERCENT: u64 = 10;
 
 /// Returns the findings of a labelled recording.

@@ -1,4 +1,4 @@
-//! Errors are one line with exit code 2 and leave no file behind.
+//! Tests that errors are one line with exit code 2 and leave no file behind.
 
 use std::ffi::OsString;
 use std::fs;

@@ -27,7 +27,7 @@ fn info(path: &Path) -> Value {
     let finished = run(["info".as_ref(), path.as_os_str(), "--json".as_ref()]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let mut info: Value = serde_json::from_str(&finished.stdout).expect("the text is JSON");
-    // These differ between a file and what was exported from it.
+    // These fields differ between a file and its export.
     info["file"].take();
     info["format"].take();
     info["program"].take();
@@ -98,7 +98,7 @@ fn failed_export_leaves_and_overwrites_no_file() {
     assert_eq!(fs::read(&input).expect("the input exists"), before);
 }
 
-/// Texts in the snapshot: files, functions, annotations, and its own name.
+/// Texts in the snapshot: names of files, functions and annotations, and the snapshot's own name.
 const NAMES: [&str; 6] = ["train.py", "site-packages", "_apply", "adam", "Optimizer.step", "mlp_train"];
 
 #[test]

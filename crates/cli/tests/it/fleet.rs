@@ -1,4 +1,4 @@
-//! `vramscope fleet`: keys and streams of a run. A real broker is in the tests of the workspace.
+//! Tests of `vramscope fleet` without a broker. The workspace's tests use a real broker.
 
 use std::fs;
 use std::path::Path;

@@ -18,7 +18,7 @@ fn recording(bytes: &[u8]) -> Recording {
     recording
 }
 
-/// Returns the contents of a recording, independently of its chunks.
+/// Returns the contents of a recording, regardless of how they are divided into chunks.
 fn contents(bytes: &[u8]) -> (Vec<DecodedItem>, Definitions, Vec<Annotation>) {
     let mut decoder = Decoder::new();
     decoder.push(bytes);
@@ -140,7 +140,7 @@ fn every_served_recording_has_an_index() {
     assert!(vramscope(import).output().expect("the binary starts").status.success());
     let bytes = fs::read(&whole).expect("import has written its file");
     let end = recording(&bytes).end_event();
-    // Like the files of killed programs: without an index; the second ends within a chunk.
+    // Two files as of killed programs: both lack an index, and the second ends within a chunk.
     fs::write(path("ended.vram"), &bytes[..bytes.len() - 7]).expect("the file is writable");
     fs::write(path("killed.vram"), &bytes[..bytes.len() / 3]).expect("the file is writable");
     let files = [whole.clone(), path("ended.vram"), path("killed.vram"), snapshot];

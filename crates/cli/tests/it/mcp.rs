@@ -1,4 +1,4 @@
-//! `mcp`, as a client starts it.
+//! Tests of `mcp` as a process that a client starts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::process::{Server, fixture, run, vramscope, wait};
 
-/// A running server, and a client that sends lines.
+/// A running server, and a client that sends messages to it line by line.
 struct Connection {
     child: Child,
     stdin: Option<ChildStdin>,

@@ -1,4 +1,4 @@
-//! `vramscope serve --otlp` against a made-up OpenTelemetry collector.
+//! Tests of `vramscope serve --otlp` with a fake OpenTelemetry collector.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Standard output and compression of output files.
+//! Tests of standard output and of compressed output files.
 
 use std::fs;
 use std::io::Read as _;

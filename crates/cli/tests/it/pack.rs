@@ -90,7 +90,7 @@ fn errors_name_the_remedy() {
     let finished = run(["pack".as_ref(), devices.as_os_str()]);
     assert_eq!(finished.code, Some(2));
     assert!(finished.stderr.contains("choose one with --device"), "{}", finished.stderr);
-    // Every other command names the one that reads tables.
+    // Every other command's error names `pack`, which reads tables.
     fs::write(&table, TABLE).expect("the table can be written");
     let finished = run(["info".as_ref(), table.as_os_str()]);
     assert_eq!(finished.code, Some(2));

@@ -1,4 +1,4 @@
-//! Starts the binary and talks to it.
+//! Functions for tests that start the binary and send requests to it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything, on a slow machine.
+/// Maximum time of any wait, sufficient for a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns a command that runs the binary.

@@ -10,7 +10,7 @@ struct State {
     connections: Vec<TcpStream>,
 }
 
-/// Forwards TCP connections to a server.
+/// A proxy that forwards TCP connections to a server.
 pub(crate) struct Proxy {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,

@@ -1,4 +1,4 @@
-//! `record` over unreliable connections and with tokens.
+//! Tests of `record` over unreliable connections and with tokens.
 
 use std::fs;
 use std::net::TcpListener;

@@ -159,7 +159,7 @@ fn device_without_allocations_has_no_rows() {
     };
     let traces = [
         vec![entry("segment_alloc", 4096, 2 << 20), entry("alloc", 4096, 512)],
-        // As in a program that sees a GPU which it does not use.
+        // Like the recording of a program with a GPU that it does not use.
         vec![entry("snapshot", 0, 0)],
     ];
     let snapshot = serde_json::json!({"segments": [], "device_traces": traces});

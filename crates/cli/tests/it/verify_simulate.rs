@@ -86,7 +86,8 @@ fn write_changed(
     fs::write(path, bytes).expect("the file is writable");
 }
 
-/// Writes the recording with its `n`th block at another address. Returns the number of that event.
+/// Writes a recording to `path` with its `n`th block at another address. Returns the number of the
+/// event that allocates this block.
 fn write_altered(name: &str, n: usize, path: &Path) -> u64 {
     let (mut blocks, mut changed) = (0, 0);
     let no_change = |_: &mut RecordingInfo| {};
@@ -179,8 +180,8 @@ fn simulate_compares_settings() {
     }
 }
 
-/// Events are missing because the program lost them (an event reports that), or because a reader
-/// was sent a later full state instead (event numbers are missing).
+/// Tests both kinds of gaps: events that the program lost (an event reports this), and event
+/// numbers that a reader missed because it received a later full state instead.
 #[test]
 fn simulate_and_advise_stop_at_a_gap() {
     let folder = TempDir::new().expect("a temporary folder");

@@ -12,7 +12,7 @@ use crate::error::{CommandError, Result};
 /// Size of a page of memory on x86-64, in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// The C functions and variables of an interpreter, by their addresses in the process.
+/// The addresses of an interpreter's C functions and variables in the process, and its version.
 #[derive(Debug)]
 pub(super) struct PythonImage {
     /// Address of `_PyRuntime`, the interpreter's state.
@@ -57,7 +57,7 @@ impl PythonVersion {
     }
 }
 
-/// A file that a process has loaded.
+/// An executable or library file that a process has loaded.
 pub(super) struct LoadedFile {
     path: PathBuf,
     /// Difference between an address in the process and the address in the file.
@@ -72,7 +72,7 @@ impl LoadedFile {
         let file = Self { path: path.to_owned(), load_bias: 0 };
         let load_bias = file.read(|object| {
             let lowest = object.segments().map(|segment| segment.address()).min().unwrap_or(0);
-            // An executable with fixed addresses is loaded at these addresses.
+            // An executable with fixed addresses is loaded without a bias.
             let is_fixed = object.kind() == ObjectKind::Executable && lowest != 0;
             if is_fixed { 0 } else { first.start.wrapping_sub(lowest & !(PAGE_BYTES - 1)) }
         })?;
@@ -148,11 +148,11 @@ impl PythonImage {
         let names = ["_PyRuntime", "PyRun_SimpleString", "Py_Version", "Py_NewRef"];
         for file in loaded_files(mappings, |other| is_python_file(other) || other == name) {
             if let [Some(runtime), Some(run_simple_string), version, new_ref] = file.symbols(names) {
-                // Fails without the permission to attach.
+                // Reads only to fail early if the permission to attach is missing.
                 process.read(runtime, 8)?;
                 let version = match version {
                     Some(address) => PythonVersion::from_hex(process.read_i32(address)?.cast_unsigned()),
-                    // Added in 3.10, as `Py_Version` was in 3.11.
+                    // `Py_NewRef` was added in 3.10, `Py_Version` in 3.11.
                     None if new_ref.is_some() => Some(PythonVersion { minor: 10, micro: None, is_prerelease: false }),
                     None => None,
                 };

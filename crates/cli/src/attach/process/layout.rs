@@ -11,12 +11,12 @@ use crate::error::{CommandError, Result};
 /// Offsets in `PyThreadState` of the next thread's state and of the interpreter.
 const THREAD_NEXT: u64 = 8;
 const THREAD_INTERPRETER: u64 = 16;
-/// Maximum number of threads of an interpreter; a longer list is taken as damaged.
+/// Maximum number of threads of an interpreter. A longer list of threads counts as damaged.
 const MAX_THREADS: usize = 1 << 16;
 /// The beginning of `_PyRuntime` from Python 3.13 on.
 const DEBUG_COOKIE: &[u8; 8] = b"xdebugpy";
 
-/// Offsets of one minor version.
+/// Offsets in the data structures of one minor version of Python.
 #[derive(Debug)]
 pub(super) struct Layout {
     /// In `_PyRuntime`: pointer to the main interpreter's state.
@@ -25,7 +25,7 @@ pub(super) struct Layout {
     first_thread: u64,
     /// In the interpreter's state: the queue of pending calls.
     pub(super) queue: u64,
-    /// The variable that makes the interpreter look at the queue.
+    /// The variable that makes the interpreter check the queue.
     pub(super) eval_breaker: EvalBreaker,
 }
 
@@ -172,7 +172,7 @@ pub(super) struct DebuggerSupport {
     pub(super) script_path_size: u64,
 }
 
-/// Creates the error of data structures that are not the known ones.
+/// Creates the error for an interpreter whose data structures differ from the known ones.
 pub(super) fn unknown(process: &TargetProcess, image: &PythonImage) -> CommandError {
     CommandError::new(format_args!(
         "process {}: this build of Python {} has an unknown memory layout, nothing was changed: \

@@ -38,17 +38,19 @@ use script::ScriptFolder;
 use stop::{Attempt, StopError, with_stopped_threads};
 use target::TargetProcess;
 
-/// Timeout for the start, which another debugger or a busy thread may delay.
+/// Timeout for passing a request to the interpreter, which another debugger or a busy thread may
+/// delay.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for withdrawing a request.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before the process is stopped again after a failed attempt.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
-/// Interval at which the temporary folder is checked for the result.
+/// Interval at which the folder of the program is checked for the result.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// When the interpreter is woken again if it has not started the program; doubled each time.
+/// Time after which the request is repeated if the interpreter has not started the program. Doubled
+/// after each repetition.
 const FIRST_WAKE: Duration = Duration::from_secs(1);
-/// After this time without an answer, the user is told.
+/// Time without an answer after which the user gets a message.
 const SLOW: Duration = Duration::from_secs(10);
 
 /// A process with a Python interpreter that can run a program.
@@ -82,7 +84,7 @@ impl PythonProcess {
         self.run_from(ScriptFolder::create(&self.process, code)?, wait)
     }
 
-    /// Runs the program in a folder, as [`run`](Self::run) does.
+    /// Runs the program in `folder` and returns its result, as [`run`](Self::run) does.
     fn run_from(&self, folder: ScriptFolder, wait: &Wait<'_>) -> Result<String> {
         let mut request = Request::new(self, folder);
         let result = request.start(wait).and_then(|()| self.wait_for_result(&mut request, wait));
@@ -133,12 +135,12 @@ impl PythonProcess {
         }
     }
 
-    /// Creates the error of a wait that was ended early.
+    /// Creates the error for a wait that was ended early.
     fn cancelled(&self) -> CommandError {
         CommandError::new(format_args!("interrupted before process {} answered", self.process.pid()))
     }
 
-    /// Creates the error of a process that did not answer in time.
+    /// Creates the error for a process that did not answer in time.
     fn no_answer(&self, elapsed: Duration, has_started: bool) -> CommandError {
         let pid = self.process.pid();
         let seconds = elapsed.as_secs();
@@ -148,7 +150,7 @@ impl PythonProcess {
         ))
     }
 
-    /// Returns why the process may answer late.
+    /// Returns the probable reason why the process answers late, as text for the user.
     fn slow_reason(&self, has_started: bool) -> &'static str {
         if self.process.is_suspended() {
             "it is suspended; continue it with kill -CONT"
@@ -196,7 +198,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Asks the interpreter to start the program; on Python 3.14, `threads` of it.
+    /// Asks the interpreter to start the program. On Python 3.14, asks the threads `threads`.
     fn ask(&mut self, threads: Threads) -> Attempt {
         let PythonProcess { process, image } = self.target;
         let is_first = self.count == 0;
@@ -210,7 +212,7 @@ impl<'a> Request<'a> {
                 false => pending_calls::repeat(process, image, text, texts),
             })
         };
-        // An attempt that failed may have written a part. A busy process was not written to.
+        // A failed attempt may have written a part of the request; a busy process got nothing.
         if !matches!(attempt, Err(StopError::Busy(_))) {
             self.count += 1;
         }
@@ -224,10 +226,11 @@ impl<'a> Request<'a> {
     }
 
     /// Ends the request within `timeout`: withdraws it from threads that have not carried it out,
-    /// and deletes the folder once none of them can look for a file in it. Otherwise, keeps the
-    /// folder and returns what to tell the user: another user could create a folder of its name.
+    /// and deletes the folder once no thread can open a file in it. If that fails, keeps the
+    /// folder, because another user could create a folder of its name, and returns a message for
+    /// the user.
     fn end(mut self, timeout: Duration) -> std::result::Result<(), String> {
-        // An answer to the only request leaves nothing to withdraw.
+        // If the only request is answered, no thread has a request to withdraw.
         let is_answered = matches!(self.folder.result(), Ok(Some(_)));
         if self.count == 0 || is_answered && self.count == 1 {
             return Ok(());
@@ -246,7 +249,7 @@ impl<'a> Request<'a> {
     }
 
     /// Withdraws the request from threads that have not carried it out; tries again until
-    /// `deadline`. Returns why it was not possible.
+    /// `deadline`. Returns the reason if it fails.
     fn withdraw_until(&self, deadline: Instant) -> std::result::Result<(), String> {
         loop {
             let reason = match self.withdraw() {
@@ -275,9 +278,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Waits until each thread that took the request has opened the starter; returns an error if
-    /// one has not at the `deadline`. Does not stop the process. Up to Python 3.13, threads open
-    /// only the script, and check its owner and digest.
+    /// Waits until each thread that took the request has opened the starter. Returns an error if a
+    /// thread has not opened it by `deadline`. Does not stop the process. Up to Python 3.13, no
+    /// thread takes a starter: threads only open the script, and check its owner and digest.
     fn wait_until_opened(&self, deadline: Instant) -> std::result::Result<(), String> {
         while !self.folder.is_opened_by_all() && self.target.is_running() {
             if Instant::now() > deadline {

@@ -16,14 +16,14 @@ use crate::error::Result;
 /// The bit of a thread's eval breaker for pending calls (`_PY_CALLS_TO_DO_BIT`).
 const CALLS_TO_DO_BIT: u64 = 1 << 2;
 
-/// Offsets in the queue's structure of a range of versions.
+/// Offsets in the structure of the queue of pending calls, for a range of Python versions.
 struct QueueLayout {
     /// Number of calls that the queue can hold.
     capacity: usize,
     /// Size of a call: function, argument and, from 3.13 on, flags.
     call_bytes: usize,
     calls: usize,
-    /// Up to 3.12 whether there are calls, from 3.13 on their number; 32 bits.
+    /// Up to 3.12 a truth value (the queue has calls), from 3.13 on the number of calls; 32 bits.
     count: usize,
     /// Index of the oldest call, 32 bits. The index behind the newest call follows it.
     first: usize,
@@ -87,19 +87,19 @@ impl Queue {
                 value @ 0..=1 => Some(value == 0),
                 _ => None,
             },
-            // Bit 1 says that threads wait for the lock.
+            // Bit 1 is set while threads wait for the lock.
             Lock::Byte(offset) => (self.bytes[offset] < 4).then(|| self.bytes[offset] & 1 != 0),
         }
     }
 
-    /// Returns true if the bytes can be a queue.
+    /// Returns true if the bytes are consistent with a queue of pending calls.
     fn is_plausible(&self, mappings: &[Mapping]) -> bool {
         let layout = &self.layout;
         let (capacity, count) = (layout.capacity as u32, self.number(layout.count));
         let (first, next) = (self.number(layout.first), self.number(layout.first + 4));
         let are_numbers_valid = match layout.lock {
             Lock::Semaphore(_) => count <= 1,
-            // The structure also has the greatest number of calls, and how many run in one go.
+            // The structure also has the maximum number of calls in the queue and in one run.
             Lock::Byte(_) => {
                 let limits = [self.number(layout.count + 4), self.number(layout.count + 8)];
                 limits == [capacity, 100] && count <= capacity && (first + count) % capacity == next
@@ -166,7 +166,7 @@ struct RemoteQueue<'a> {
 }
 
 impl<'a> RemoteQueue<'a> {
-    /// Reads the queue and checks that it is one.
+    /// Reads the queue and checks that its bytes are plausible.
     fn read(process: &'a TargetProcess, image: &'a PythonImage) -> Attempt<Self> {
         let mappings = process.mappings()?;
         let interpreter = MainInterpreter::find(process, image)?;
@@ -184,7 +184,8 @@ impl<'a> RemoteQueue<'a> {
         }
     }
 
-    /// Adds the Python program `text` to the queue and the address of its copy to `texts`.
+    /// Copies the Python program `text` into the process, adds a call that runs it to the queue,
+    /// and adds the copy's address to `texts`.
     fn push(self, text: &str, texts: &mut Vec<u64>) -> Attempt {
         let Self { process, image, mappings, mut queue, address, breakers } = self;
         if queue.is_full() {
@@ -195,7 +196,7 @@ impl<'a> RemoteQueue<'a> {
         padded.resize(len, 0);
         process.write(space, &padded)?;
         queue.push(image.run_simple_string, space);
-        // Also if the write fails half-way.
+        // The address is added before the write, which may fail half-way.
         if !texts.contains(&space) {
             texts.push(space);
         }
@@ -207,8 +208,8 @@ impl<'a> RemoteQueue<'a> {
     }
 }
 
-/// Adds the Python program `text` to the queue, and the address of its copy to `texts`. The process
-/// must be stopped.
+/// Copies the Python program `text` into the process, adds a call that runs it to the queue, and
+/// adds the copy's address to `texts`. The process must be stopped.
 pub(super) fn enqueue(process: &TargetProcess, image: &PythonImage, text: &str, texts: &mut Vec<u64>) -> Attempt {
     RemoteQueue::read(process, image)?.push(text, texts)
 }
@@ -226,12 +227,12 @@ pub(super) fn repeat(process: &TargetProcess, image: &PythonImage, text: &str, t
     queue.push(text, texts)
 }
 
-/// Withdraws the program `text` from the addresses `texts`: writes the byte of `withdrawal` at its
-/// offset, so that a call which is still queued does nothing. A thread that reads the text at the
-/// same time reads one or the other. The process must be stopped.
+/// Withdraws the program `text` from the addresses `texts`: writes the byte `withdrawal.1` at the
+/// offset `withdrawal.0`, so that a queued call does nothing. A thread that reads the text
+/// meanwhile reads it with the old or the new byte. The process must be stopped.
 pub(super) fn withdraw(process: &TargetProcess, text: &str, texts: &[u64], withdrawal: (usize, u8)) -> Attempt {
     for &address in texts {
-        // Another command may have used the space since.
+        // Another command may have written its own text to this address.
         if process.read(address, text.len())? == text.as_bytes() {
             process.write(address + withdrawal.0 as u64, &[withdrawal.1])?;
         }
@@ -242,7 +243,7 @@ pub(super) fn withdraw(process: &TargetProcess, text: &str, texts: &[u64], withd
 /// The addresses of an interpreter's eval breakers, and the bytes to write there.
 type EvalBreakers = Vec<(u64, Vec<u8>)>;
 
-/// Returns the values of the eval breakers that make the interpreter look at its queue.
+/// Returns the values of the eval breakers that make the interpreter check its queue.
 fn eval_breakers(process: &TargetProcess, image: &PythonImage, interpreter: &MainInterpreter) -> Result<EvalBreakers> {
     match interpreter.layout.eval_breaker {
         EvalBreaker::Interpreter(offset) => {
@@ -262,7 +263,7 @@ fn eval_breakers(process: &TargetProcess, image: &PythonImage, interpreter: &Mai
     }
 }
 
-/// Makes the interpreter look at its queue.
+/// Writes the eval breakers, so that the interpreter checks its queue.
 fn set_eval_breakers(process: &TargetProcess, breakers: &EvalBreakers) -> Result {
     breakers.iter().try_for_each(|(address, bytes)| process.write(*address, bytes))
 }

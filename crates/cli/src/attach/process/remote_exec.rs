@@ -11,12 +11,12 @@ use super::stop::{Attempt, StopError};
 use super::target::TargetProcess;
 use crate::error::{CommandError, Result};
 
-/// The bit of a thread's eval breaker that makes it look at the interface
+/// The bit of a thread's eval breaker that makes it check for a debugger's script
 /// (`_PY_EVAL_PLEASE_STOP_BIT`).
 const PLEASE_STOP_BIT: u64 = 1 << 5;
 /// Size of the path in a thread's state, in bytes.
 const SCRIPT_PATH_BYTES: u64 = 512;
-/// Maximum size of a thread's state; offsets beyond it are damaged.
+/// Maximum size of a thread's state, in bytes. Larger offsets count as damaged.
 const MAX_THREAD_BYTES: u64 = 1 << 14;
 
 /// The threads that run a script.
@@ -24,13 +24,13 @@ const MAX_THREAD_BYTES: u64 = 1 << 14;
 pub(super) enum Threads {
     /// The process's first thread, which most programs train on.
     Main,
-    /// All threads; the first one to look at the interface runs the script.
+    /// All threads; the first one to check for a debugger's script runs it.
     All,
 }
 
-/// Makes threads of the process run the starter in `folder`, each once, and adds them to the
-/// folder's count. Returns an error if another debugger's script is waiting. The process must be
-/// stopped.
+/// Makes `threads` of the process run the starter in `folder`, each once, and adds them to the
+/// folder's count of asked threads. Returns an error if another debugger's script is waiting. The
+/// process must be stopped.
 pub(super) fn request(
     process: &TargetProcess,
     image: &PythonImage,
@@ -81,9 +81,9 @@ pub(super) fn request(
     Ok(())
 }
 
-/// Withdraws the starter in `folder` from the threads that have not run it, and removes them from
-/// the folder's count. The others have opened the starter, or are about to. The process must be
-/// stopped.
+/// Withdraws the starter in `folder` from the threads that have not run it, and removes these
+/// threads from the folder's count. The other threads have opened the starter or are about to open
+/// it. The process must be stopped.
 pub(super) fn withdraw(process: &TargetProcess, image: &PythonImage, folder: &ScriptFolder) -> Attempt {
     let (interpreter, support, _) = find(process, image)?;
     let path = [folder.starter_path().as_bytes(), b"\0"].concat();
@@ -92,7 +92,7 @@ pub(super) fn withdraw(process: &TargetProcess, image: &PythonImage, folder: &Sc
             && process.read_i32(thread + support.pending_call)? != 0
         {
             process.write(thread + support.pending_call, &0_i32.to_le_bytes())?;
-            // A thread that has just looked at the flag copies the path next.
+            // A thread that has just read the flag copies the path next.
             process.write(thread + support.script_path, &[0])?;
             folder.remove_asked()?;
         }

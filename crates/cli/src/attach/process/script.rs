@@ -1,9 +1,10 @@
 //! The folders through which a program gets into a process and its result comes back.
 //!
-//! An outer folder of this command's user has the program that a debugger's interface starts
-//! (`start.py`). An inner folder, `target`, belongs to the process's user and has the program to
-//! run and its output. This command uses both through descriptors, so that a link or another folder
-//! with that name cannot mislead it. All files are created before the inner folder is given away.
+//! The outer folder belongs to this command's user and has the program that Python's interface for
+//! debuggers starts (`start.py`). The inner folder, `target`, belongs to the process's user and has
+//! the program to run and its output. This command accesses both through file descriptors, so that
+//! a link or another folder of that name cannot redirect it. All files are created before the inner
+//! folder gets its new owner.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -23,31 +24,34 @@ use crate::attach::literal::python_literal;
 use crate::error::{CommandError, Result};
 use crate::private_folder::{check_temporary, short_lived_folders};
 
-/// The program around the one to run, without its last line's arguments.
+/// The Python script that runs the program and writes its result, without the arguments in its last
+/// line.
 const RUN: &str = include_str!("run.py");
 /// Maximum number of bytes of a result to read.
 const MAX_RESULT_BYTES: u64 = 1 << 20;
-/// Number of hexadecimal digits of the digest by which a process recognizes the program.
+/// Number of hexadecimal digits of the digest by which the process checks the script.
 const DIGEST_DIGITS: usize = 32;
 /// Flags of every file and folder that is opened.
 const OPEN_FLAGS: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
 
-/// Name of the folder that belongs to the process's user, and of the files in it.
+/// Name of the inner folder, which belongs to the process's user.
 const TARGET: &str = "target";
+/// Name of the file in [`TARGET`] with the script.
 const SCRIPT: &str = "run.py";
-/// Exists once the program has started, or will not start any more.
+/// Name of a file that exists once the program has started, or will not start any more.
 const STARTED: &str = "started";
-/// Has one byte for each thread that has received a request to run [`STARTER`] (Python 3.14).
+/// Name of a file with one byte for each thread that was asked to run [`STARTER`] (Python 3.14).
 const ASKED: &str = "asked";
-/// Has one byte for each thread that has run [`STARTER`].
+/// Name of a file with one byte for each thread that has run [`STARTER`].
 const OPENED: &str = "opened";
-/// Exists once this command no longer wants the program to run.
+/// Name of a file that exists once this command no longer wants the program to run.
 const WITHDRAWN: &str = "withdrawn";
+/// Name of the file with the program's result.
 const REPLY: &str = "reply";
-/// Name of the file that Python's interface for debuggers runs, beside [`TARGET`].
+/// Name of the file in the outer folder that Python's interface for debuggers runs.
 const STARTER: &str = "start.py";
 
-/// The text in a [starter](ScriptFolder::starter) with the digit that is 0 in a withdrawn one.
+/// The text in a [starter](ScriptFolder::starter) whose digit becomes 0 when it is withdrawn.
 const SWITCH: &str = "\\nif 1:";
 
 /// A folder with a program for a process. Dropping it deletes the folder; a program that has not
@@ -68,7 +72,7 @@ impl ScriptFolder {
     /// Creates the folder with the program `code` for the process.
     pub(super) fn create(process: &TargetProcess, code: &str) -> Result<Self> {
         let ((uid, _), own_uid) = (process.owner(), geteuid().as_raw());
-        // The process uses no folder of a third user.
+        // The process only uses folders of its own user or of root.
         if ![0, uid].contains(&own_uid) {
             return Err(CommandError::new(format_args!(
                 "process {} belongs to the user with id {uid}: run this command as that user or as root",
@@ -102,7 +106,7 @@ impl ScriptFolder {
         let parent = fs::canonicalize(parent)?;
         check_temporary(&parent)?;
         let mut builder = tempfile::Builder::new();
-        // The library leaves the mode to the umask.
+        // Without a mode, the folder's permissions would depend on the umask.
         builder.prefix("vramscope-").permissions(fs::Permissions::from_mode(0o700));
         let created = builder.tempdir_in(&parent)?;
         let outer = open_folder(AT_FDCWD, created.path())?;
@@ -145,14 +149,14 @@ impl ScriptFolder {
         File::from(self.outer.try_clone()?).set_permissions(fs::Permissions::from_mode(0o711))
     }
 
-    /// Returns the program that starts a thread with the script: short, and without an effect on
-    /// the program in whose middle it runs.
+    /// Returns the starter: a short Python program that starts a thread with the script. It has no
+    /// effect on the program that it interrupts.
     pub(super) fn starter(&self) -> &str {
         &self.starter
     }
 
     /// Returns the offset in [`starter`](Self::starter) of the byte that withdraws it, and the byte
-    /// to write there. A thread that reads the text meanwhile reads one or the other text.
+    /// to write there. A thread that reads the text meanwhile reads the old or the new byte.
     pub(super) fn withdrawal(&self) -> (usize, u8) {
         withdrawal(&self.starter)
     }
@@ -187,7 +191,7 @@ impl ScriptFolder {
         removed.map_err(|error| self.count_error(&error))
     }
 
-    /// Creates the error of a count of threads that cannot be written.
+    /// Creates the error for a file [`ASKED`] or [`OPENED`] that cannot be accessed.
     fn count_error(&self, error: &io::Error) -> CommandError {
         CommandError::new(format_args!(
             "cannot write the number of threads with a request to {}: {error}: free space on its disk and try again",
@@ -207,20 +211,20 @@ impl ScriptFolder {
         counts.ok_or_else(|| io::Error::other("internal error: the file has not been created"))
     }
 
-    /// Keeps a program from running that has not started.
+    /// Prevents the program from starting, if it has not started.
     pub(super) fn withdraw(&self) {
         // An error means that the process's user has created the file.
         let _ = create_file(&self.target, WITHDRAWN, b"");
         let _ = create_file(&self.target, STARTED, b"");
     }
 
-    /// Leaves the folder where it is: a program that starts later removes it.
+    /// Keeps the folder when `self` is dropped. A program that starts later removes it.
     pub(super) fn keep(&mut self) {
         self.is_kept = true;
     }
 
-    /// Returns the program's result: the text of its name `reply`, or the message of its exception;
-    /// `None` while it runs.
+    /// Returns the program's result: the value of its variable `reply`, or the message of its
+    /// exception; `None` while it runs.
     pub(super) fn result(&self) -> Result<Option<std::result::Result<String, String>>> {
         let text = match self.read_reply() {
             Ok(text) => text,
@@ -279,13 +283,13 @@ fn create_file(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns a Python program that starts a thread which runs the `script` that is stored at `path`,
-/// if it is unchanged and belongs to the user `uid`. It defines no names, imports no files and
-/// raises nothing, in any state of the process.
+/// Returns a Python program that starts a thread. The thread runs the file at `path` if its content
+/// is `script` and it belongs to the user `uid`. In any state of the process, the program defines
+/// no names, imports no files and raises no exception.
 fn starter(path: &str, script: &str, uid: u32) -> String {
     let digest: String = Sha256::digest(script).iter().map(|byte| format!("{byte:02x}")).collect();
     let (digest, len) = (&digest[..DIGEST_DIGITS], script.len());
-    // It ends up between three single quotes.
+    // The literal becomes part of a text between three single quotes.
     let path = python_literal(path).replace('\'', "\\x27");
     let (flags, regular) = (OPEN_FLAGS.bits(), 0o100_600);
     let thread = format!(
@@ -353,7 +357,7 @@ mod tests {
                 let _ = fs::remove_file(file);
             }
             create();
-            // In the main thread, so that the process ends after it.
+            // Runs the function in the main thread, so that the process ends after it.
             let program = format!("import _thread\n_thread.start_new_thread=lambda function,a:function(*a)\n{starter}");
             let status = std::process::Command::new(python).args(["-c", &program]).status().expect("Python starts");
             assert!(status.success());

@@ -1,9 +1,9 @@
 //! Stops all threads of a process while a function runs.
 //!
 //! A thread of this command becomes the tracer of each thread of the process and interrupts it.
-//! When the tracer ends in any way, the kernel releases the threads: each continues where it was,
-//! and a signal that was being delivered to it is delivered. So nothing has to be undone, and the
-//! process continues even if this command is killed.
+//! When the tracer ends in any way, the kernel releases the threads: each continues where it was
+//! and still receives its pending signals. Therefore the process continues even if this command is
+//! killed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,16 +15,17 @@ use nix::unistd::Pid;
 use super::target::TargetProcess;
 use crate::error::CommandError;
 
-/// Timeout for stopping the threads; after it they are released, and the attempt fails.
+/// Timeout for stopping all threads. If it expires, the threads are released and the attempt fails.
 const STOP_TIMEOUT: Duration = Duration::from_millis(200);
 /// Interval at which the states of the threads are checked.
 const STOP_POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// Why a process could not be stopped.
+/// The reason why an attempt on a stopped process failed.
 pub(super) enum StopError {
-    /// It may succeed later: a thread did not stop in time, or another process traces this one.
+    /// A later attempt may succeed: a thread did not stop in time, or another process traces this
+    /// one.
     Busy(String),
-    /// It will not succeed.
+    /// A later attempt will fail, too.
     Failed(CommandError),
 }
 
@@ -34,7 +35,7 @@ impl From<CommandError> for StopError {
     }
 }
 
-/// The result of an attempt to do something while the process is stopped.
+/// The result of an attempt to access a process while its threads are stopped.
 pub(super) type Attempt<T = ()> = std::result::Result<T, StopError>;
 
 /// Calls `f` while all threads of the process are stopped, and then lets them continue.
@@ -97,7 +98,7 @@ fn is_stopped(state: char) -> bool {
     matches!(state, 't' | 'D' | 'Z' | 'X')
 }
 
-/// Becomes the tracer of a thread and interrupts it. Returns false if it has ended.
+/// Becomes the tracer of a thread and interrupts it. Returns false if the thread has ended.
 fn trace(process: &TargetProcess, thread: Pid) -> Attempt<bool> {
     let traced = ptrace::seize(thread, ptrace::Options::empty()).and_then(|()| ptrace::interrupt(thread));
     match traced {
@@ -113,7 +114,7 @@ fn trace(process: &TargetProcess, thread: Pid) -> Attempt<bool> {
                     "process {tracer} traces process {}, as a debugger does: end it first",
                     process.pid()
                 )),
-                // The memory could be read, so another process may have traced this one just now.
+                // Reading the memory was permitted, so another process may have begun to trace it.
                 (Errno::EPERM, None) => StopError::Busy(process.permission_error().to_string()),
                 (error, _) => StopError::Failed(CommandError::new(format_args!(
                     "cannot stop process {}: {}",

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use crate::error::{CommandError, Result};
 
-/// Setting of the Linux security module Yama that restricts which processes may be read.
+/// Path of the setting of Linux's security module Yama that restricts which processes may be read.
 const PTRACE_SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
 /// Another process on this machine, whose memory can be read and written.
@@ -126,7 +126,7 @@ impl TargetProcess {
         Ok(i32::from_le_bytes(bytes.try_into().expect("4 bytes were read")))
     }
 
-    /// Creates the error of a failed access to the process's memory.
+    /// Creates the error for a failed access to the process's memory.
     fn memory_error(&self, verb: &str, address: u64, error: Errno) -> CommandError {
         match error {
             Errno::EPERM | Errno::EACCES => self.permission_error(),
@@ -139,7 +139,7 @@ impl TargetProcess {
         }
     }
 
-    /// Creates the error of a missing permission, which says how to get it.
+    /// Creates the error for a missing permission, which says how to get the permission.
     pub(super) fn permission_error(&self) -> CommandError {
         let own_uid = fs::read_to_string("/proc/self/status").ok().and_then(|status| status_number(&status, "Uid"));
         let scope = fs::read_to_string(PTRACE_SCOPE).ok().and_then(|text| text.trim().parse().ok());
@@ -171,25 +171,25 @@ impl TargetProcess {
     }
 }
 
-/// Returns the first number of a field of `/proc/PID/status`.
+/// Returns the first number in the field `name` of the text of `/proc/PID/status`.
 fn status_number<T: std::str::FromStr>(status: &str, name: &str) -> Option<T> {
     status_field(status, name)?.next()?.parse().ok()
 }
 
-/// Returns the effective id of a process's user or group: the second one of the field `Uid` or
-/// `Gid`. Files that the process creates belong to it.
+/// Returns the effective id of a process's user or group: the second number in the field `Uid` or
+/// `Gid`. Files that the process creates belong to this user and group.
 fn effective_id(status: &str, name: &str) -> Option<u32> {
     status_field(status, name)?.nth(1)?.parse().ok()
 }
 
-/// Iterates over the values of a field of `/proc/PID/status`.
+/// Iterates over the values in the field `name` of the text of `/proc/PID/status`.
 fn status_field<'a>(status: &'a str, name: &str) -> Option<std::str::SplitWhitespace<'a>> {
     let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(value.split_whitespace())
 }
 
-/// Iterates over the fields of `/proc/PID/stat` from the state on. The name before it may contain
-/// anything.
+/// Iterates over the fields of `/proc/PID/stat` from the state on. The field before it, the
+/// program's name, may contain any characters.
 fn stat_fields(stat: &str) -> Option<impl Iterator<Item = &str>> {
     stat.rsplit_once(')').map(|(_, fields)| fields.split_whitespace())
 }
@@ -224,8 +224,8 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Returns why a process of the user `uid` may not be read by one of the user `own_uid`, and what
-/// to do. `scope` is the value of [`PTRACE_SCOPE`].
+/// Returns a text that says why a process of the user `own_uid` may not read a process of the user
+/// `uid`, and what to do. `scope` is the value of [`PTRACE_SCOPE`].
 fn permission_advice(uid: u32, own_uid: u32, scope: Option<u8>) -> String {
     if own_uid != 0 && own_uid != uid {
         return format!("it belongs to the user with id {uid}: run this command as that user or as root");

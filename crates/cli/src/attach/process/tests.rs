@@ -60,7 +60,7 @@ impl Program {
     /// Waits until the program waits in a system call, outside of Python, for a line of input.
     pub(super) fn wait_until_reading(&self) {
         let path = format!("/proc/{}/syscall", self.child.id());
-        // The number of `read`, and standard input.
+        // The system call's number (`read` is 0) and its first argument (stdin is 0).
         while !std::fs::read_to_string(&path).expect("the process runs").starts_with("0 0x0 ") {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -98,7 +98,8 @@ fn run(process: &PythonProcess, code: &str) -> Result<String> {
     run_within(process, code, Duration::from_secs(30))
 }
 
-/// The cases of the tests below: every interpreter with every kind of program.
+/// Calls `test` for every interpreter with every kind of program. Its arguments are the
+/// interpreter's path, the kind's name and the program.
 fn for_each_program(mut test: impl FnMut(&Path, &str, &str)) {
     let programs =
         [("loop", LOOP), ("sleep", SLEEP), ("joined threads", JOINED_THREADS), ("short threads", SHORT_THREADS)];

@@ -1,8 +1,8 @@
-//! Finds room for a text in a process, without allocating memory there.
+//! Finds unused bytes for a text in a process, without allocating memory there.
 //!
-//! A file's variables end somewhere in a page of memory, and the rest of the page is mapped, zero
-//! and used by nothing. The text goes there, and stays until a later command needs the room. Only
-//! files that stay loaded are considered: the interpreter and the C library.
+//! The variables of a loaded file end within a page of memory. The rest of the page is mapped, zero
+//! and unused. The text is written there, and stays until a later command overwrites it. Only files
+//! that are never unloaded are used: the interpreter and the C library.
 
 use super::image::{PAGE_BYTES, is_python_file, loaded_files};
 use super::stop::{Attempt, StopError};
@@ -19,9 +19,9 @@ const COMMON_BYTES: usize = 16;
 /// Names of the C library's files that no program unloads.
 const C_LIBRARIES: [&str; 3] = ["libc.so.6", "libm.so.6", "libpthread.so.0"];
 
-/// Returns the address and the number of unused bytes for `text`, at least one more than it has.
-/// The bytes may have the text of an earlier command. `queued` are the addresses of texts that the
-/// process still has to run. The process must be stopped.
+/// Returns the address and the number of the bytes to which `text` can be written, at least one
+/// more than its length. The bytes may have the text of an earlier command. `queued` are the
+/// addresses of texts that the process still has to run. The process must be stopped.
 pub(super) fn find_space(
     process: &TargetProcess,
     mappings: &[Mapping],
@@ -44,7 +44,7 @@ pub(super) fn find_space(
         process.pid(),
         text.len()
     );
-    // Texts that wait in the queue leave room for others once they have run.
+    // A slot of a queued text becomes free after the text has run.
     Err(if queued.is_empty() { CommandError::new(message).into() } else { StopError::Busy(message) })
 }
 
@@ -62,7 +62,7 @@ fn find_slot(bytes: &[u8], address: u64, text: &str, queued: &[u64]) -> Option<(
         is_zero(&slot[used..]) && (used == 0 || slot.starts_with(prefix))
     };
     let slots: Vec<&[u8]> = bytes[start..].chunks(SLOT_BYTES).collect();
-    // Bytes that are no text belong to something else, which may also have the zeros around them.
+    // Other bytes than texts have an unknown owner, which may also use the zeros around them.
     if !slots.iter().all(|slot| is_usable(slot)) {
         return None;
     }

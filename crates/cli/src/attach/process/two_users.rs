@@ -1,5 +1,5 @@
-//! Another user of the machine against the folders of `attach`, in a temporary folder that all
-//! users can write. The tests need root, to become two other users.
+//! Tests that another user of the machine cannot attack `attach` through its folders, in a
+//! temporary folder that all users can write. The tests need root, to become two other users.
 //!
 //! `VRAMSCOPE_RACES=1000` sets the number of free races for each interpreter.
 
@@ -25,18 +25,19 @@ use crate::attach::test_pythons;
 use crate::attach::wait::Wait;
 use crate::error::Result;
 
-/// User of the processes that are attached to, and the user that attacks.
+/// Id of the user of the processes that are attached to, and id of the user that attacks.
 const TARGET_UID: u32 = 65532;
 const ATTACKER_UID: u32 = 65533;
 /// An interpreter that every user can run.
 const ATTACKER_PYTHON: &str = "/usr/bin/python3";
-/// Number of races if the environment does not say.
+/// Number of races for each interpreter if `VRAMSCOPE_RACES` is not set.
 const DEFAULT_RACES: u32 = 30;
 
-/// Script that the other user places in the folder of a request.
+/// Script that the attacking user places in the folder of a request.
 const PAYLOAD: &str = "open(WON, 'a').write('program\\n')\n";
 
-/// Tries everything that a folder and its files allow once, and prints what succeeded.
+/// A program that tries each possible attack on a folder and its files once, and prints the ones
+/// that succeeded.
 const ATTACK: &str = r#"
 import os, sys
 parent = sys.argv[1]
@@ -68,7 +69,7 @@ for name in os.listdir(parent):
 print("attacked", count)
 "#;
 
-/// Creates a folder with the payload in place of one that was deleted.
+/// A program that creates a folder with the payload in place of a deleted folder.
 const RECREATE: &str = r#"
 import os, sys
 WON, path, payload = sys.argv[1:]
@@ -81,7 +82,8 @@ for file in "start.py", "target/run.py":
 print("recreated")
 "#;
 
-/// Recreates every folder that is deleted, and reads every folder that exists, until `stop` exists.
+/// A program that recreates every deleted folder and reads every existing one, until the file
+/// `stop` exists.
 const RACE: &str = r#"
 import os, shutil, sys
 WON, parent, payload = sys.argv[1:]
@@ -158,7 +160,7 @@ impl SharedFolder {
         command.stdout(Stdio::piped()).spawn().expect("the system's Python starts")
     }
 
-    /// Runs [`ATTACK`] and checks that nothing succeeds.
+    /// Runs [`ATTACK`] and checks that no attack succeeds.
     fn attack(&self, step: &str) {
         let parent = self.path().to_str().expect("the name is text");
         let output = self.start_attack(ATTACK, &[parent]).wait_with_output().expect("the attack ends");
@@ -184,8 +186,8 @@ impl Drop for Attacker {
     }
 }
 
-/// Starts a program as the user `uid`. It imports what a request needs while it may read
-/// the interpreter's folder.
+/// Starts a program as the user `uid`. The program first imports the modules that a request needs,
+/// while it may still read the interpreter's folder.
 fn start_target(python: &Path, uid: u32, program: &str) -> Program {
     let program = format!(
         "import hashlib, os, stat, sys, threading, time\nos.setgid({uid}); os.setuid({uid})\n\
@@ -239,9 +241,9 @@ fn run_from(folder: ScriptFolder, process: &PythonProcess, timeout: Duration) ->
 /// Longest wait for a program that answers.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A program for Python 3.14 whose main thread and one other wait before they open a script of a
-/// debugger: for the files `main` and `second`. A third thread ends once it has opened the script
-/// and `main` exists.
+/// A program for Python 3.14 with three threads. The main thread and a second thread wait for the
+/// files `main` and `second` before they open a debugger's script. The third thread ends once it
+/// has opened the script and `main` exists.
 const WAITING_BEFORE_SCRIPTS: &str = "\
 def wait_for(name):
     while not os.path.exists(f'{folder}/{name}'): time.sleep(0.01)
@@ -394,7 +396,7 @@ fn folder_is_kept_while_a_thread_is_about_to_open_the_script() {
         let mut request = Request::new(&process, folder);
         wait_until("the main thread is asked", || request.ask(Threads::Main).is_ok());
         assert_eq!(read_line(&mut target), "main");
-        // Asks the main thread no second time.
+        // The main thread already has a request and gets no second one.
         wait_until("the other threads are asked", || request.ask(Threads::All).is_ok());
         assert_eq!(read_line(&mut target), "second");
         request.folder.withdraw();

@@ -36,16 +36,17 @@ Examples:
 
 The exit code is the program's. On a terminal, the page stays open after the program until Ctrl-C.";
 
-/// The module that Python imports when it starts, for a command that was installed without the
-/// package. The file is a link to the package's.
+/// The source of the module that Python imports when it starts, for a command that was installed
+/// without the package. The file in this repository is a link to the package's file.
 const SITE_CUSTOMIZE: &str = include_str!("sitecustomize.py");
 const _: () = assert!(
     SITE_CUSTOMIZE.as_bytes()[0] == b'"',
     "src/commands/run/sitecustomize.py is no link: check out the repository with links (git config core.symlinks true)"
 );
 const SITE_CUSTOMIZE_NAME: &str = "sitecustomize.py";
-/// The folder with the module in the package, and the one in the folder for this user's data.
+/// Path of the folder with the module, in the package.
 const PACKAGE_SITE: &str = "vramscope/_site";
+/// Name of the folder with the module, in the folder for this user's data.
 const DATA_SITE: &str = "site";
 /// Environment variable with the folders from which Python imports modules.
 const MODULE_PATH: &str = "PYTHONPATH";
@@ -55,7 +56,7 @@ const STACKS: &str = "VRAMSCOPE_STACKS";
 const PACKAGE_FOLDER: &str = "VRAMSCOPE_PACKAGE";
 /// The package's file that [`SITE_CUSTOMIZE`] runs when Python starts.
 const PACKAGE_IMPORTS: &str = "_imports.py";
-/// Exit codes of programs that a signal ended, as shells report them, are this plus the signal.
+/// The value that shells add to a signal's number to get the exit code of a program that it ended.
 const SIGNAL_EXIT: i32 = 128;
 
 /// Arguments of `vramscope run`: the file to record to, the server, and the program.
@@ -118,8 +119,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
         command.env(PUSH_VARIABLE, merge.push_url());
     }
     if let Some(package) = package {
-        // Every Python of the program runs code from there, also after this command has ended. A
-        // Python that lacks the package and does not get the folder says so.
+        // Every Python of the program runs code from this folder, also after this command has
+        // ended. A Python that lacks the package and does not get the folder prints a message.
         let files = [package.join("vramscope"), package.join("vramscope").join(PACKAGE_IMPORTS)];
         if files.iter().all(|file| check_private(file).is_ok()) {
             command.env(PACKAGE_FOLDER, package);
@@ -127,8 +128,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     }
     let name = program[0].display();
     let mut child = command.spawn().map_err(|error| CommandError::new(format_args!("cannot run {name}: {error}")))?;
-    // Ctrl-C reaches the program, too: it belongs to this terminal. The program runs, so an error
-    // must not end this command before it.
+    // Ctrl-C need not be forwarded: the program belongs to this terminal and receives it. The
+    // program runs, so an error here must not end this command before the program.
     let forwarding = forward_termination(&child).map_err(terminal::message).ok();
     let status = child.wait().map_err(|error| CommandError::new(format_args!("{name}: {error}")))?;
     drop(forwarding);
@@ -137,7 +138,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
             terminal::message(format_args!("{name} has ended; the page stays open until Ctrl-C"));
             interrupts.wait();
         }
-        // The exit code stays the program's if the file could not be written.
+        // If the file could not be written, the exit code is still the program's.
         if let Err(error) = merge.stop() {
             terminal::message(error);
         }
@@ -145,8 +146,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     Ok(exit_code(status))
 }
 
-/// Passes SIGTERM on to a program until it is dropped: a container or a user ends this command, and
-/// means the program.
+/// A guard that forwards SIGTERM to the program: a container or user that ends this command wants
+/// to end the program. Dropping it ends the forwarding.
 #[cfg(target_os = "linux")]
 struct Forwarding(signal_hook::iterator::Handle);
 
@@ -157,7 +158,7 @@ impl Drop for Forwarding {
     }
 }
 
-/// Starts to pass SIGTERM on to a program.
+/// Starts to forward SIGTERM to a program.
 #[cfg(target_os = "linux")]
 fn forward_termination(program: &Child) -> Result<Forwarding> {
     use nix::sys::signal::{Signal, kill};
@@ -201,7 +202,7 @@ fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-/// Returns the command that runs `program`: a Python script is run by Python.
+/// Returns the command that runs `program`: its path and arguments. Python runs a script (`.py`).
 fn python_command(program: &[OsString]) -> Command {
     let is_script = Path::new(&program[0]).extension().is_some_and(|extension| extension == "py");
     if !is_script {
@@ -209,7 +210,7 @@ fn python_command(program: &[OsString]) -> Command {
         command.args(&program[1..]);
         return command;
     }
-    // A virtual environment has its Python beside this command.
+    // In a virtual environment, Python is in the folder of this command.
     let beside = env::current_exe().ok().and_then(|path| Some(path.parent()?.join("python3")));
     let python = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("python3"));
     let mut command = Command::new(python);
@@ -217,8 +218,8 @@ fn python_command(program: &[OsString]) -> Command {
     command
 }
 
-/// Returns the folder with the module `sitecustomize`: that of the `package` if no other user can
-/// write it, else one for this user's data.
+/// Returns the folder with the module `sitecustomize`: the folder in `package` if no other user can
+/// write it, else a folder in this user's data.
 fn site_folder(package: Option<&Path>) -> Result<PathBuf> {
     let of_package = package
         .map(|package| package.join(PACKAGE_SITE))
@@ -234,7 +235,8 @@ fn site_folder(package: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// Writes the module `sitecustomize` to a folder, which is created if necessary. Returns the
-/// folder's canonical path. Programs may import the module at any time, so it appears complete.
+/// folder's canonical path. Replaces the file atomically, because programs may import it at any
+/// time.
 fn write_site_customize(folder: &Path) -> io::Result<PathBuf> {
     let folder = create_private(folder)?;
     let path = folder.join(SITE_CUSTOMIZE_NAME);
