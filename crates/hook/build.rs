@@ -12,8 +12,8 @@ fn main() {
     // Zig's linker has no such option, and links no tests: see `cargo xtask wheel`.
     let is_zig = env::var("RUSTC_LINKER").is_ok_and(|linker| linker.contains("zigcc"));
     if env::var_os("CARGO_FEATURE_PYTHON").is_some() && !is_zig {
-        // Only an interpreter has Python's functions. The module takes them from it, and no test
-        // calls them.
+        // Python's C functions are undefined symbols here: the interpreter that loads the module
+        // provides them, and no test calls them.
         println!("cargo::rustc-link-arg=-Wl,--unresolved-symbols=ignore-all");
     }
 }

@@ -14,13 +14,13 @@ use crate::record::FrameWord;
 use crate::regions::Regions;
 use crate::scopes::{self, Scope};
 
-/// First part of the scope of requests in the backward pass.
+/// First part of the scope path of requests in the backward pass.
 const BACKWARD: &str = "backward";
 
 /// A code object: where a Python function is defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Code {
-    /// Address of the object, which another one may have later.
+    /// Address of the code object. After it is freed, another code object may have this address.
     pub(crate) address: u64,
     pub(crate) file: String,
     pub(crate) function: String,
@@ -40,19 +40,20 @@ pub(crate) enum StackFrame {
     Native { address: u64 },
 }
 
-/// A call stack.
+/// A call stack: its frames, and the module whose method runs.
 #[derive(Debug)]
 struct Stack {
     /// Innermost first.
     frames: Vec<StackFrame>,
-    /// The innermost module whose method a frame runs.
+    /// The innermost module whose method a frame runs; `None` if no frame runs a module's method.
     module: Option<Module>,
 }
 
-/// A module: its name, unless it had none when it made the request.
+/// The name of a module; `None` if the module had no name yet when it made the request.
 type Module = Option<Arc<str>>;
 
-/// What names are given to: regions of `torch.compile`, and C++ functions.
+/// The names that sites are made of: regions of `torch.compile`, and C++ functions; and what is
+/// known of autograd.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) regions: Regions,
@@ -63,34 +64,37 @@ pub(crate) struct Names {
     pub(crate) has_backward: bool,
 }
 
-/// A request as the tracker reports it: where it comes from. Numbers are 0 for none.
+/// The origin of a request as the tracker reports it: stack, autograd operation and scope. The
+/// number 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrackedRequest {
     pub(crate) stack: u32,
     /// Low part of the sequence number of autograd's operation.
     pub(crate) sequence: u32,
-    /// Low part of the number of the operation to whose backward pass a request with Python frames
-    /// belongs.
+    /// For a request with Python frames in a backward pass: low part of the sequence number of the
+    /// operation whose backward pass it is.
     pub(crate) node: Option<u32>,
     pub(crate) scope: u32,
 }
 
-/// Where a request comes from. Equal origins have one site.
+/// The origin of a request: stacks, scope, and whether it is in a backward pass. Requests of equal
+/// origin have one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Origin {
     /// Number of the stack with the Python frames; 0 for none.
     stack: u32,
     /// Number of the stack with the C++ frames; 0 for none.
     native: u32,
-    /// Number of the stack with the module and the region, if that is another one; 0 for none.
+    /// Number of the forward operation's stack, which determines module and region of a request in
+    /// the backward pass; 0 if the request's own stack does.
     forward: u32,
     scope: u32,
     is_backward: bool,
 }
 
 impl Origin {
-    /// Returns the kind of the site among those of the stack in [`Definitions::sites`]; `None` if
-    /// the origin's site is not there.
+    /// Returns the index of the origin's site among the two sites of a stack in
+    /// [`Definitions::sites`]; `None` if the site is in [`Definitions::other_sites`].
     fn kind(self) -> Option<usize> {
         match self {
             Self { stack: 0, .. } => None,
@@ -101,24 +105,24 @@ impl Origin {
     }
 }
 
-/// The call stacks and code objects that a device's tracker has defined. Their sites are of one
-/// recording.
+/// The call stacks and code objects that a device's tracker has defined, and their sites in the
+/// current recording.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
     codes: Numbered<Code>,
     stacks: Numbered<Stack>,
-    /// The sites of each stack in the current recording, for origins that have nothing else: of
-    /// requests, and of the backward pass of its operations. In the order of the kept stacks.
+    /// Two sites for each kept stack, for origins that consist of this stack alone: one for its own
+    /// requests, and one for requests in the backward pass of its operations.
     sites: Vec<[Option<SiteId>; 2]>,
     /// The sites of other origins.
     other_sites: HashMap<Origin, SiteId>,
     /// The sites that were defined in the current recording.
     defined: HashMap<SiteId, Site>,
-    /// Sites whose blocks are inputs: each with the site that its requests have from then on. A
-    /// program makes its inputs at the same line in every step.
+    /// For each site whose blocks turned out to be inputs, the site that its later requests get. A
+    /// program creates its inputs at one line in every step.
     inputs: HashMap<SiteId, SiteId>,
     operations: Operations,
-    /// Which names the sites use; see [`Names::generation`].
+    /// The generation of the names that the sites use; see [`Regions::generation`].
     generation: u64,
 }
 
@@ -128,7 +132,7 @@ impl Definitions {
         self.codes.push(code);
     }
 
-    /// Adds the stack with the next number, from the words of its definition.
+    /// Adds the stack with the next number. `words` are its frames, in the format of `record`.
     pub(crate) fn add_stack(&mut self, words: &[u64]) {
         let mut words = words.iter();
         let mut frames = Vec::new();
@@ -142,8 +146,8 @@ impl Definitions {
             });
             identity = identity.or(second.filter(|_| code != 0));
         }
-        // The name that belongs to an identity never changes, and is forgotten some time after the
-        // module is freed.
+        // The name is stored with the stack, because it is forgotten some time after the module is
+        // freed. Until then, the name of a module identity never changes.
         self.stacks.push(Stack { frames, module: identity.map(modules::name) });
     }
 
@@ -153,30 +157,32 @@ impl Definitions {
         self.stacks.get(stack).is_some_and(|stack| stack.module == Some(None))
     }
 
-    /// Begins a generation of the tracker's tables: it defines all stacks and code objects again,
-    /// with new numbers. Events that are held, and operations, may still have the last ones.
+    /// Begins a new generation: the tracker has emptied its tables and defines stacks and code
+    /// objects again, with new numbers. The previous generation is kept, because held events and
+    /// operations may refer to it.
     pub(crate) fn replace_stacks(&mut self) {
         self.codes.begin_generation();
         self.stacks.begin_generation();
         self.forget_sites();
     }
 
-    /// Forgets everything about the current recording, whose numbers another one does not have.
+    /// Forgets all sites, because the next recording numbers its sites anew.
     pub(crate) fn end_recording(&mut self) {
         self.forget_sites();
         self.defined.clear();
         self.inputs.clear();
     }
 
+    /// Removes all sites, so that each is defined again at its next use.
     fn forget_sites(&mut self) {
         self.sites.clear();
         self.other_sites.clear();
     }
 
-    /// Returns the site that `site` becomes when its block gets a category and, unless it is empty,
-    /// a scope; defines it in the recording of `handle` if it is new. Returns `site` itself if the
-    /// category must not replace what is known: an input of one module may be a result of another,
-    /// and only a block without a category can turn out to be a workspace.
+    /// Returns a copy of `site` with another category and, unless `scope` is empty, another scope;
+    /// defines it in the recording of `handle` if it is new. Returns `site` itself if the category
+    /// must not replace the site's own: an input of one module may be a result of another, and only
+    /// a block without a category can turn out to be a workspace.
     pub(crate) fn relabel(
         &mut self,
         site: SiteId,
@@ -230,7 +236,8 @@ impl Definitions {
         known.unwrap_or_else(|| self.define_site(origin, names, handle))
     }
 
-    /// Returns where a request comes from, and remembers the stacks of forward operations.
+    /// Returns the origin of a request. If the request belongs to a forward operation, also stores
+    /// its stack for the operation's backward pass.
     fn origin(&mut self, request: TrackedRequest) -> Origin {
         let TrackedRequest { stack, sequence, node, scope } = request;
         let has_python = self.frames(stack).last().is_some_and(|frame| matches!(frame, StackFrame::Python { .. }));
@@ -244,7 +251,8 @@ impl Definitions {
             self.operations.add(Operation { sequence, stack, scope });
         }
         match node {
-            // The forward pass of a module may run again in the backward pass.
+            // With activation checkpointing, the forward pass of a module runs again in the
+            // backward pass.
             Some(node) if scope == 0 && self.module(stack).is_none() => {
                 let forward = self.operations.find(node).unwrap_or_default();
                 Origin { forward: forward.stack, scope: forward.scope, is_backward: true, ..own }
@@ -253,8 +261,8 @@ impl Definitions {
         }
     }
 
-    /// Returns the index of an origin's site in `sites`: of the stack, and of the kind; `None` if
-    /// it is not there.
+    /// Returns the indices of an origin's site in `sites`: the stack's index, and the site's index
+    /// for that stack. `None` if the site is in `other_sites`.
     #[inline]
     fn site_index(&self, origin: Origin) -> Option<[usize; 2]> {
         Some([self.stacks.index(origin.stack)?, origin.kind()?])
@@ -280,7 +288,7 @@ impl Definitions {
         let scopes = scopes::nested(scope);
         let module = self.module(stack).or_else(|| self.module(forward));
         let path = scope_path(module.and_then(Option::as_deref), &scopes, is_backward);
-        // What a scope is for is not what the gradients of its operations are for.
+        // A scope's category does not apply to the gradients of its operations.
         let category = scopes.iter().rev().find_map(|scope| scope.category).filter(|_| !is_backward);
         let region = [forward, stack].into_iter().find_map(|stack| names.regions.of_stack(self.functions(stack)));
         let frames = self.named_frames(&frames, &mut names.symbols);
@@ -356,13 +364,14 @@ fn scope_path(module: Option<&str>, scopes: &[Scope], is_backward: bool) -> Stri
     }
 }
 
-/// Number of operations whose stacks are kept. A step of a large model has some ten thousand.
+/// Number of recent forward operations whose stacks are kept. A training step of a large model has
+/// some ten thousand operations.
 const OPERATIONS: usize = 1 << 17;
-/// How many operations before that of a backward pass are searched for a stack: an operation that
-/// allocates nothing, such as a view, has none.
+/// Maximum number of preceding operations that are searched if an operation has no stack because it
+/// allocated nothing, such as a view.
 const SEARCHED_OPERATIONS: u32 = 8;
 
-/// The origin of a forward operation's first request.
+/// A forward operation of autograd, with stack and scope of its first request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Operation {
     /// Low part of the operation's sequence number.
@@ -375,7 +384,7 @@ struct Operation {
 /// Recent forward operations, by sequence number.
 #[derive(Debug)]
 struct Operations {
-    /// Each operation at the low bits of its number.
+    /// The operations, each at the index that the low bits of its sequence number give.
     slots: Box<[Operation]>,
 }
 
@@ -386,8 +395,8 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// Adds the first request of an operation. Later requests with the same number may be those of
-    /// operations that are not differentiable.
+    /// Adds an operation at its first request. Later requests with this sequence number are
+    /// ignored: they may be those of operations that are not differentiable.
     fn add(&mut self, operation: Operation) {
         let slot = &mut self.slots[operation.sequence as usize % OPERATIONS];
         if slot.sequence != operation.sequence {
@@ -395,7 +404,8 @@ impl Operations {
         }
     }
 
-    /// Returns an operation, or one shortly before.
+    /// Returns the operation with this sequence number, or the last one before it, at most
+    /// [`SEARCHED_OPERATIONS`] earlier.
     fn find(&self, sequence: u32) -> Option<Operation> {
         let candidates = (sequence.saturating_sub(SEARCHED_OPERATIONS)..=sequence).rev();
         let mut known = candidates.map(|number| (number, self.slots[number as usize % OPERATIONS]));

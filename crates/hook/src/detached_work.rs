@@ -1,4 +1,5 @@
-//! Work that a disk that hangs may keep for ever, on a thread that no caller joins.
+//! Work that may hang forever, for example on a disk, and therefore runs on a thread that no caller
+//! joins.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Work on a thread of its own, with the channel for its result.
+/// Work that runs on its own thread, with the channel that receives its result.
 pub(crate) struct DetachedWork<R>(Receiver<R>);
 
 /// Work whose thread could not be started, for example at the process's limit of threads.
@@ -15,7 +16,7 @@ pub(crate) struct NotStarted<W> {
     pub(crate) work: W,
 }
 
-/// Why work has no result.
+/// Why [`DetachedWork::wait`] has no result: no progress in time, or a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoResult {
     #[error("no progress")]
@@ -47,10 +48,11 @@ impl<R: Send + 'static> DetachedWork<R> {
         }
     }
 
-    /// Waits for the result as long as `progress`, a number, changes within `patience`.
+    /// Waits for the result. Gives up once the number that `progress` returns has not changed for
+    /// `patience`.
     ///
     /// # Errors
-    /// If it does not change, or the work panics.
+    /// If the number does not change in time, or the work panics.
     pub(crate) fn wait(self, patience: Duration, progress: impl Fn() -> u64) -> Result<R, NoResult> {
         loop {
             let before = progress();

@@ -1,4 +1,4 @@
-//! The follower: the thread that turns what the tracker writes into events of the recording.
+//! The follower: the thread that converts the tracker's records to events of the recording.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -22,18 +22,19 @@ use crate::{modules, native};
 /// call under the allocator's lock.
 const PASS_INTERVAL: Duration = Duration::from_millis(4);
 
-/// What the follower needs from Python.
+/// A task that the follower requests from Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PythonRequest {
     /// A snapshot of the allocator's state, because events were lost.
     Snapshot,
     /// The names of the program's modules.
     Modules,
-    /// A check of autograd's operations in a backward pass, because the program has made one.
+    /// A check of how autograd's operations are read, because the program has run its first
+    /// backward pass.
     Backward,
 }
 
-/// The requests that wait for Python.
+/// The queue of requests for Python.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pending: Mutex<Vec<PythonRequest>>,
@@ -62,7 +63,7 @@ impl Requests {
 /// A task for the follower's thread.
 type Command = Box<dyn FnOnce(&mut FollowerThread) + Send>;
 
-/// The follower's thread. Dropping it stops the thread.
+/// A handle of the follower's thread. Dropping it stops the thread.
 #[derive(Debug)]
 pub(crate) struct Follower {
     commands: Option<SyncSender<Command>>,
@@ -70,7 +71,7 @@ pub(crate) struct Follower {
     thread: Option<JoinHandle<Vec<DeviceReader>>>,
 }
 
-/// The reason of an error when the follower's thread has ended by a panic.
+/// Error message for a call after the follower's thread has panicked.
 const ENDED: &str = "internal error: the thread that follows the allocator has ended; please report this";
 
 impl Follower {
@@ -107,7 +108,7 @@ impl Follower {
         let (reply, received) = sync_channel(1);
         let commands = self.commands.as_ref().ok_or(ENDED)?;
         let command: Command = Box::new(move |thread| {
-            // The caller may have stopped to wait.
+            // Sending fails if the caller no longer waits.
             let _ = reply.send(work(thread));
         });
         commands.send(command).map_err(|_| ENDED)?;
@@ -119,7 +120,7 @@ impl Follower {
         self.call(FollowerThread::run_pass)
     }
 
-    /// Records what the rings have, and no events after it until the next snapshot.
+    /// Records the events that are in the rings, and no later events until the next snapshot.
     pub(crate) fn pause(&self) -> Result<(), String> {
         self.call(|thread| {
             thread.run_pass();
@@ -127,8 +128,8 @@ impl Follower {
         })
     }
 
-    /// Prepares for a snapshot: discards the events until now of the devices that need one, and
-    /// keeps later ones in their rings until [`record`](Self::record).
+    /// Prepares for a snapshot, for each device that needs one: discards the device's events until
+    /// now, and keeps later events in its ring until [`record`](Self::record).
     pub(crate) fn prepare_snapshot(&self) -> Result<(), String> {
         self.call(|thread| {
             thread.run_pass();
@@ -139,14 +140,13 @@ impl Follower {
         })
     }
 
-    /// Sets whether events are held until the tracker has been checked. Events that are held when
-    /// the recording begins are recorded once they no longer are.
+    /// Sets whether events are held (true) until the tracker has been checked. Once set to false,
+    /// held events are recorded if the recording has begun.
     pub(crate) fn hold_events(&self, holds: bool) -> Result<(), String> {
         self.call(move |thread| thread.readers.iter_mut().for_each(|reader| reader.holds_events = holds))
     }
 
-    /// Returns the events of a device that are held, or were since
-    /// [`prepare_snapshot`](Self::prepare_snapshot).
+    /// Reads a device's ring and returns all events that are held for the device.
     pub(crate) fn held_events(&self, device: DeviceId) -> Result<Vec<RawEvent>, String> {
         self.call(move |thread| {
             let reader = thread.readers.iter_mut().find(|reader| reader.device == device);
@@ -154,7 +154,8 @@ impl Follower {
         })
     }
 
-    /// Leaves out one of the [`held_events`](Self::held_events) of a device, by its index.
+    /// Removes one of the [`held_events`](Self::held_events) of a device, by its index, so that it
+    /// is not recorded.
     pub(crate) fn leave_out(&self, device: DeviceId, index: usize) -> Result<(), String> {
         self.call(move |thread| {
             if let Some(reader) = thread.readers.iter_mut().find(|reader| reader.device == device) {
@@ -163,8 +164,8 @@ impl Follower {
         })
     }
 
-    /// Returns true if a device has held events, apart from the entries of snapshots. Returns false
-    /// while a recording waits for a snapshot, which replaces what happened before it.
+    /// Returns true if a device has held events other than snapshots. Returns false while a
+    /// recording waits for a snapshot, because the snapshot's state replaces these events.
     pub(crate) fn has_held_events(&self) -> Result<bool, String> {
         self.call(|thread| {
             let is_event = |event: &RawEvent| event.action != actions::SNAPSHOT;
@@ -178,20 +179,20 @@ impl Follower {
         self.call(|thread| thread.readers.iter().any(DeviceReader::needs_snapshot))
     }
 
-    /// Records from a snapshot on that was taken after
-    /// [`prepare_snapshot`](Self::prepare_snapshot): first the state in the snapshot, then the
+    /// Starts or continues the recording with a snapshot that was taken after
+    /// [`prepare_snapshot`](Self::prepare_snapshot): records the state in the snapshot, then the
     /// events after it.
     pub(crate) fn record(&self, snapshot: Arc<LiveSnapshot>, handle: RecorderHandle) -> Result<(), String> {
         self.call(move |thread| thread.record(&snapshot, handle))?
     }
 
-    /// Returns the requests that wait for Python.
+    /// Returns the queue of requests for Python.
     pub(crate) fn requests(&self) -> Arc<Requests> {
         Arc::clone(&self.requests)
     }
 
-    /// Records what the rings have, and ends the thread. Returns the rings' reading ends; none if
-    /// the thread has panicked.
+    /// Records the events that are in the rings, and ends the thread. Returns the reading ends of
+    /// the rings; an empty list if the thread has panicked.
     pub(crate) fn stop(mut self) -> Vec<DeviceReader> {
         self.end()
     }
@@ -235,12 +236,13 @@ impl FollowerThread {
         self.readers.iter_mut().for_each(DeviceReader::stop);
     }
 
-    /// Records what the rings have now, requests what is missing from Python, and finds what the
-    /// tracker needs for C++ stacks.
+    /// Records the events that are in the rings, adds requests for Python (snapshots, module
+    /// names), and updates the code map and stack bounds that the tracker needs for C++ stacks.
     fn run_pass(&mut self) {
         native::refresh();
         native::find_requested_stacks();
-        // Before the rings are read: they then have every event before the notes.
+        // Notes are taken before the rings are read, so that the rings then contain every event
+        // before the notes.
         self.notes.distribute(self.readers.iter_mut().map(|reader| (reader.device, &mut reader.notes)));
         for reader in &mut self.readers {
             reader.run_pass(&mut self.names);
@@ -257,8 +259,8 @@ impl FollowerThread {
         }
     }
 
-    /// Records the state in the snapshot of the devices that wait for one, and their events from it
-    /// on.
+    /// Records, for each device that waits for a snapshot, its state in `snapshot` and its events
+    /// after that.
     fn record(&mut self, snapshot: &LiveSnapshot, mut handle: RecorderHandle) -> Result<(), String> {
         // The first snapshot waits for the recording's beginning.
         if self.handle.is_some() {
@@ -268,7 +270,8 @@ impl FollowerThread {
         for reader in self.readers.iter_mut().filter(|reader| reader.is_waiting()) {
             let Some(event) = reader.skip_to_snapshot() else {
                 if reader.needs_snapshot() {
-                    // The ring was full before the snapshot was taken: another one is due.
+                    // The ring was full before the snapshot was taken, so another snapshot is
+                    // needed.
                     continue;
                 }
                 return Err(format!("{}: PyTorch did not report the snapshot to the tracker", reader.device));

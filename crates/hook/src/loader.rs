@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use memmap2::Mmap;
 
-/// What glibc says of a loaded library (`link.h`).
+/// glibc's description of a loaded library (`struct dl_phdr_info` in `link.h`).
 #[repr(C)]
 struct LibraryInfo {
     address: usize,
@@ -52,14 +52,14 @@ unsafe extern "C" {
 /// A loaded library, or the program itself.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedLibrary {
-    /// The file; empty for the program.
+    /// Path of the file; empty for the program itself.
     pub(crate) path: PathBuf,
-    /// What is added to the addresses in the file.
+    /// Load address: the difference between addresses in memory and in the file.
     pub(crate) base: u64,
     pub(crate) program_headers: Vec<ProgramHeader>,
     /// Number of the library among those with thread-local variables; 0 if it has none.
     pub(crate) tls_module: usize,
-    /// Number of libraries that were loaded and unloaded so far.
+    /// Number of times that a library was loaded or unloaded in this process so far.
     pub(crate) changes: u64,
 }
 
@@ -77,7 +77,8 @@ impl LoadedLibrary {
         self.loaded_parts().filter(|(flags, _)| flags & EXECUTABLE != 0).map(|(_, range)| range)
     }
 
-    /// Returns the range of addresses from the first to the last part; `None` if nothing is loaded.
+    /// Returns the address range from the start of the first loaded part to the end of the last;
+    /// `None` if no part is loaded.
     pub(crate) fn range(&self) -> Option<Range<u64>> {
         let start = self.loaded_parts().map(|(_, range)| range.start).min()?;
         let end = self.loaded_parts().map(|(_, range)| range.end).max()?;
@@ -87,7 +88,7 @@ impl LoadedLibrary {
 
 /// Calls `visit` for each loaded library until it breaks; the program is the first one.
 pub(crate) fn visit_libraries(mut visit: impl FnMut(LoadedLibrary) -> ControlFlow<()>) {
-    /// What `dl_iterate_phdr` passes on.
+    /// The data that `dl_iterate_phdr` passes to its callback.
     struct Visitor<'a>(&'a mut dyn FnMut(LoadedLibrary) -> ControlFlow<()>);
 
     // SAFETY: Only the C library calls it, with a description and the pointer passed below.

@@ -1,11 +1,11 @@
 //! The names of the program's modules (`torch.nn.Module`).
 //!
 //! A frame of a module's method has the module's address, which another module may get once the
-//! first one is freed. So each module that has been named has an *identity*, a number that no other
-//! module gets. The tracker finds it by the address, and the records of the ring have it. Which
-//! name a module has in its model only Python knows: the Python package passes the names when it is
-//! asked for them, and a weak reference tells when a module is freed. A module that was not named
-//! before it made a request stays without a name there.
+//! first one is freed. So each named module has an *identity*, a number that no other module has.
+//! The tracker looks the identity up by the address and writes it to the ring. Only Python knows
+//! the name of a module in its model: the Python package passes the names on request, and a weak
+//! reference reports when a module is freed. A request that a module made before it was named is
+//! recorded without the module's name.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::hash::HASH_MULTIPLIER;
 use crate::notes::time_stamp;
 use crate::pace::SearchPace;
 
-/// Number of slots for modules, 2 MiB, of which memory holds the pages that are used. Large models
-/// have some ten thousand modules.
+/// Number of slots in the table of module identities. The table takes 2 MiB of addresses, but only
+/// its used pages take memory. Large models have some ten thousand modules.
 const SLOTS: usize = 1 << 18;
-/// Number of slots that a module can have, from the one that its address selects. Programs with up
-/// to 65,536 modules, a quarter of the slots, use at most 12 of them.
+/// Number of adjacent slots that are searched for a module, from the one that its address selects.
+/// With up to 65,536 modules, a quarter of the slots, a search needs at most 12.
 const WINDOW: usize = 16;
 /// Bits of an address that can be set: CPython's allocator aligns objects to 16 bytes.
 const ADDRESS_MASK: u64 = (1 << 48) - 16;
-/// By how many bits addresses are shifted in identities.
+/// Number of bits by which the module's address is shifted left in its identity.
 const COUNT_SHIFT: u32 = 16;
-/// Number of low bits of an identity, which count up. Numbers return after a million modules, of
-/// which the tracker's table of stacks has long forgotten the first ones.
+/// Number of low bits of an identity, which are a counter. The counter wraps after a million
+/// modules; by then the tracker's table of stacks has forgotten the first ones.
 const COUNT_BITS: u32 = 20;
 /// Number of freed modules whose names are kept: the ring may still have the definitions of their
 /// stacks, which take some ten words each.
 const KEPT_FREED: usize = 1 << 16;
 
-/// The identity of modules that were not named.
+/// The identity that stands for all modules without a name.
 pub(crate) const UNNAMED: u64 = 1;
 
-/// Returns true if a module can be at the address.
+/// Returns true if a Python object can have this address: it is aligned and below 2^48.
 #[inline]
 fn is_address(address: u64) -> bool {
     address != 0 && address & !ADDRESS_MASK == 0
 }
 
-/// Returns true if the identity is that of the module at the address.
+/// Returns true if the identity was given to a module at this address.
 #[inline]
 fn is_identity_of(identity: u64, address: u64) -> bool {
     identity ^ address << COUNT_SHIFT < 1 << COUNT_BITS
@@ -58,13 +58,13 @@ impl<const SLOTS: usize> Identities<SLOTS> {
         Self([const { AtomicU64::new(0) }; SLOTS])
     }
 
-    /// Returns the index of the first slot that a module can have.
+    /// Returns the index of the first of the [`WINDOW`] slots of the module at `address`.
     #[inline]
     fn first_slot(address: u64) -> usize {
         ((address >> 4).wrapping_mul(HASH_MULTIPLIER) >> 32) as usize % SLOTS
     }
 
-    /// Returns the slots that a module can have.
+    /// Iterates over the [`WINDOW`] slots in which the module at `address` can be stored.
     fn window(&self, address: u64) -> impl Iterator<Item = &AtomicU64> {
         let first = Self::first_slot(address);
         (first..first + WINDOW).map(|index| &self.0[index % SLOTS])
@@ -73,11 +73,13 @@ impl<const SLOTS: usize> Identities<SLOTS> {
     /// Returns the identity of the module at an address; [`UNNAMED`] if it was not named.
     #[inline]
     fn get(&self, address: u64) -> u64 {
-        // The name was added before the identity: a reader of the ring finds it.
+        // The name is stored before the identity, so that the follower finds it.
         let identity = self.0[Self::first_slot(address)].load(Ordering::Acquire);
         if is_identity_of(identity, address) { identity } else { self.get_in_window(address) }
     }
 
+    /// Returns the identity of the module at an address, searching its whole window; [`UNNAMED`] if
+    /// it was not named.
     #[cold]
     fn get_in_window(&self, address: u64) -> u64 {
         self.find(address).map_or(UNNAMED, |slot| slot.load(Ordering::Acquire))
@@ -88,8 +90,8 @@ impl<const SLOTS: usize> Identities<SLOTS> {
         self.window(address).find(|slot| is_identity_of(slot.load(Ordering::Acquire), address))
     }
 
-    /// Returns the slot of a module, else a free slot; `None` if its window is full. Only one
-    /// thread at a time may call this.
+    /// Returns the slot of the module at an address, or a free slot if it has none; `None` if its
+    /// window is full. Only one thread at a time may call this.
     fn slot(&self, address: u64) -> Option<&AtomicU64> {
         let free = || self.window(address).find(|slot| slot.load(Ordering::Relaxed) == 0);
         self.find(address).or_else(free)
@@ -100,14 +102,15 @@ impl<const SLOTS: usize> Identities<SLOTS> {
 #[derive(Debug, Default)]
 struct Names {
     by_identity: HashMap<u64, Arc<str>>,
-    /// Identities that no module has any more, in the order in which they became free.
+    /// Identities of freed modules whose names are kept, in the order in which they were freed.
     freed: VecDeque<u64>,
-    /// The last identity's low bits.
+    /// The counter in the low bits of the last identity.
     last_count: u64,
 }
 
 impl Names {
-    /// Removes the names of the modules that were freed first, if there are too many.
+    /// Adds the identity of a freed module. Beyond [`KEPT_FREED`], removes the names of the modules
+    /// that were freed first.
     fn add_freed(&mut self, identity: u64) {
         self.freed.push_back(identity);
         while self.freed.len() > KEPT_FREED {
@@ -126,7 +129,7 @@ struct ModuleTable<const SLOTS: usize> {
 /// The modules of the process.
 static MODULES: ModuleTable<SLOTS> = ModuleTable::new();
 
-/// True once a message has said that there are too many modules.
+/// True once the message about too many modules has been printed.
 static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
 
 impl<const SLOTS: usize> ModuleTable<SLOTS> {
@@ -143,11 +146,11 @@ impl<const SLOTS: usize> ModuleTable<SLOTS> {
         self.names.lock().by_identity.get(&identity).cloned()
     }
 
-    /// Names the module at an address, which may have another name, and returns true; returns false
-    /// if there is no slot for it.
+    /// Gives the module at an address a name, which replaces an earlier one, and returns true.
+    /// Returns false if there is no slot for the module.
     fn add(&self, address: u64, name: &str) -> bool {
         let mut names = self.names.lock();
-        // Also a module that a forked child has from its parent, without the name.
+        // In a forked child, the module may have an identity of its parent, without the name.
         let known = self.identities.get(address);
         if names.by_identity.get(&known).is_some_and(|known| &**known == name) {
             return true;
@@ -156,7 +159,7 @@ impl<const SLOTS: usize> ModuleTable<SLOTS> {
         names.last_count = names.last_count % ((1 << COUNT_BITS) - 1) + 1;
         let identity = address << COUNT_SHIFT | names.last_count;
         names.by_identity.insert(identity, Arc::from(name));
-        // A module has another identity with another name: its new requests get the new name.
+        // A renamed module gets a new identity, so that only later requests get the new name.
         slot.store(identity, Ordering::Release);
         if known != UNNAMED {
             names.add_freed(known);
@@ -164,6 +167,8 @@ impl<const SLOTS: usize> ModuleTable<SLOTS> {
         true
     }
 
+    /// Removes the module at an address, if it was named. Its name is kept for a while, for its
+    /// requests that are still in a ring.
     fn remove(&self, address: u64) {
         let mut names = self.names.lock();
         if let Some(slot) = self.identities.find(address) {
@@ -183,10 +188,10 @@ pub(crate) fn name(identity: u64) -> Option<Arc<str>> {
     if identity == UNNAMED { None } else { MODULES.name(identity) }
 }
 
-/// Names the module at an address, which may have another name, and returns true. Returns false if
-/// there are too many modules; the first time, a message says so.
+/// Gives the module at an address a name, which replaces an earlier one, and returns true. Returns
+/// false if there are too many modules; the first time, a message says so.
 ///
-/// The caller must call [`remove`] when the module is freed, before its memory is.
+/// The caller must call [`remove`] before the module's memory is freed.
 pub(crate) fn add(address: u64, name: &str) -> bool {
     let is_added = MODULES.add(address, name);
     if !is_added && !HAS_REPORTED.swap(true, Ordering::Relaxed) {
@@ -195,20 +200,20 @@ pub(crate) fn add(address: u64, name: &str) -> bool {
     is_added
 }
 
-/// Tells that the module at an address is freed.
+/// Removes the module at an address from the table, because it is about to be freed.
 pub(crate) fn remove(address: u64) {
     MODULES.remove(address);
 }
 
-/// True if a module without a name made a request.
+/// True if a module without a name made a request since the last search for modules.
 static WANTS_NAMES: AtomicBool = AtomicBool::new(false);
 /// When the last search for modules began, by the clock of trace entries.
 static SEARCH_BEGAN: AtomicU64 = AtomicU64::new(0);
-/// When searches for modules are requested.
+/// Decides when the next search for modules may begin.
 static SEARCHES: ProcessMutex<SearchPace> = ProcessMutex::new();
 
-/// Asks for the names of modules, because one without a name made a request at this time, by the
-/// clock of trace entries. A search that began later has found the module, if it is alive.
+/// Requests a search for modules, because a module without a name made a request at `time`, by the
+/// clock of trace entries. Does nothing if a search began later: it has found the module.
 #[inline]
 pub(crate) fn want_names(time: u64) {
     if time >= SEARCH_BEGAN.load(Ordering::Relaxed) {
@@ -222,8 +227,8 @@ pub(crate) fn wants_search() -> bool {
 }
 
 /// Begins a search for modules and returns true. Returns false if no search is needed any more, or
-/// if the pause after the last one has not passed: between a request and the beginning, another
-/// request may have been made.
+/// if the pause after the last search has not passed: another request may have caused a search in
+/// the meantime.
 pub(crate) fn begin_search() -> bool {
     let mut searches = SEARCHES.lock();
     let begins = WANTS_NAMES.load(Ordering::Relaxed) && searches.begin(Instant::now());
@@ -234,7 +239,8 @@ pub(crate) fn begin_search() -> bool {
     begins
 }
 
-/// Tells that the search for modules has ended, with or without success, and how long it took.
+/// Ends the search for modules, with or without success. `duration` is the time it took, on which
+/// the pause before the next search depends.
 pub(crate) fn end_search(duration: Duration) {
     SEARCHES.lock().end(Instant::now(), duration);
 }
@@ -319,7 +325,7 @@ mod tests {
     #[test]
     fn large_models_have_slots() {
         static TABLE: ModuleTable<SLOTS> = ModuleTable::new();
-        // As a program's addresses: in steps of 64 bytes, in some areas.
+        // Addresses are spread as a program's are: in steps of 64 bytes, in a few memory areas.
         let address = |number: u64| A + ((number / 1000) << 20) + (number % 1000) * 64;
         let mut farthest = 0;
         for number in 0..65_536 {

@@ -1,5 +1,5 @@
-//! Notes: what Python adds to the recording beside the allocator's events. Marks name moments, and
-//! relabels say what a block is used for.
+//! Notes: marks, relabels and ends of steps, which Python adds to the allocator's events. Marks
+//! name moments, and relabels say what a block is used for.
 //!
 //! A note has the time at which it was made. The follower records it between the events before and
 //! after that time, although it reads the events later.
@@ -10,21 +10,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vramscope_collector::RecorderHandle;
 use vramscope_trace::{AnnotationStage, Category, DeviceId, Event, EventKind, Sink as _, SiteId};
 
-/// Maximum number of notes that wait for the follower; further ones are left out. A training step
-/// makes some hundred.
+/// Maximum number of notes that wait for the follower; further ones are dropped. A training step
+/// makes some hundred notes.
 const MAX_NOTES: usize = 1 << 18;
 
-/// Something that Python adds to the recording.
+/// A mark, a relabel or the end of a step, with its time and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// When it was made: the processor's time-stamp counter.
+    /// When the note was made: reading of the processor's time-stamp counter.
     pub(crate) time: u64,
-    /// The device; `None` for all.
+    /// The device that the note is for; `None` for all devices.
     pub(crate) device: Option<DeviceId>,
     pub(crate) kind: NoteKind,
 }
 
-/// What a note says.
+/// The content of a note, apart from time and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoteKind {
     /// A named moment, or the beginning or end of a named span.
@@ -40,7 +40,7 @@ pub(crate) enum NoteKind {
 pub(crate) struct Notes(Arc<Mutex<Vec<Note>>>);
 
 impl Notes {
-    /// Adds notes, made now.
+    /// Adds notes with the current time, each for one device or (`None`) for all.
     pub(crate) fn add(&self, notes: impl IntoIterator<Item = (Option<DeviceId>, NoteKind)>) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let time = time_stamp();

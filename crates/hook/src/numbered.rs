@@ -1,15 +1,15 @@
-//! Definitions by number, of which the oldest are forgotten.
+//! A list of numbered definitions that forgets the oldest ones.
 
 use std::collections::VecDeque;
 
-/// Definitions by their numbers from 1. Each time the tracker empties its tables, a generation of
-/// definitions begins. The present and the previous generation are kept.
+/// A list of definitions, numbered from 1. Each time the tracker empties its tables, a new
+/// generation of definitions begins. The current and the previous generation are kept.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     definitions: VecDeque<T>,
     /// Number of the oldest definition.
     first: usize,
-    /// Number of definitions of the generation before.
+    /// Number of definitions of the previous generation.
     old: usize,
 }
 
@@ -20,11 +20,13 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// Returns the index of a number among the definitions; `None` for an older one.
+    /// Returns the index, among the kept definitions, of the definition with this number; `None` if
+    /// it has been forgotten.
     pub(crate) fn index(&self, number: u32) -> Option<usize> {
         (number as usize).checked_sub(self.first)
     }
 
+    /// Returns the definition with this number; `None` if it has been forgotten or does not exist.
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.definitions.get(self.index(number)?)
     }
@@ -34,7 +36,8 @@ impl<T> Numbered<T> {
         self.definitions.push_back(definition);
     }
 
-    /// Begins a generation, and forgets the definitions from before the generation that ends.
+    /// Begins a new generation: the current one becomes the previous one, and the previous one is
+    /// forgotten.
     pub(crate) fn begin_generation(&mut self) {
         self.definitions.drain(..self.old);
         self.first += self.old;

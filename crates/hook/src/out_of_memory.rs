@@ -1,4 +1,5 @@
-//! Explains an out-of-memory: what filled the GPU, and why the request failed.
+//! The report after out of memory: ends a recording at the failure, and explains what filled the
+//! GPU and why the request failed.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -16,17 +17,19 @@ use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording};
 
 use crate::detached_work::{DetachedWork, NoResult};
 
-/// Number of failures that are read at once.
+/// Maximum number of out-of-memory events that are read from a recording at once.
 const FAILURES_AT_ONCE: usize = 64;
-/// Longest time that reading the report, or writing it again, may take. The program waits for it.
+/// Maximum time for reading the recording's file, and for writing it again. The program waits
+/// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ends the recording in a file with its last out-of-memory: later events, such as those of other
-/// threads, are removed. Returns what filled the device, and why the request failed. A recording
-/// without an out-of-memory, or a damaged one, stays as it is, and `None` is returned.
+/// Removes all events after the last out-of-memory event, such as those of other threads, from a
+/// recording's file. Returns a text that says what filled the device and why the request failed. A
+/// damaged recording, or one without an out-of-memory event, is left unchanged, and the result is
+/// `None`.
 ///
-/// Waits at most [`PATIENCE`] for the disk, twice. If the file cannot be written again, it keeps
-/// the later events, and the returned text says so.
+/// Waits at most [`PATIENCE`] for reading and again for writing. If the file cannot be written
+/// again, it keeps the later events, and the returned text says so.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -46,8 +49,8 @@ pub(crate) fn end_at_failure(path: &Path) -> io::Result<Option<String>> {
     Ok(text)
 }
 
-/// Runs `work` on a thread of its own and returns its result. Its argument becomes true once the
-/// caller no longer waits.
+/// Runs `work` on its own thread and returns the result. The flag that `work` receives becomes true
+/// once the caller no longer waits.
 ///
 /// # Errors
 /// If `work` fails, or takes longer than `patience`.
@@ -82,8 +85,9 @@ fn read_file(path: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
     Ok(Some((path, bytes)))
 }
 
-/// Replaces a file by one with these bytes, which is first written beside it: the file is complete
-/// at every moment, also after a power failure. Does not replace it once `is_given_up` is true.
+/// Replaces the content of a file atomically, by writing a new file and renaming it: the file is
+/// complete at every moment, also after a power failure. Does not replace it once `is_given_up` is
+/// true.
 fn replace_file(path: &Path, bytes: &[u8], is_given_up: &AtomicBool) -> io::Result<()> {
     let (mut next, next_path) = create_replacement(path, &File::open(path)?)?;
     let replaced = next.write_all(bytes).and_then(|()| next.sync_all()).and_then(|()| {
@@ -99,7 +103,8 @@ fn replace_file(path: &Path, bytes: &[u8], is_given_up: &AtomicBool) -> io::Resu
     replaced
 }
 
-/// Reads a recording and its last out-of-memory.
+/// Parses a recording and returns it with its last out-of-memory event; `None` if it has none or is
+/// damaged.
 fn last_failure(recording: &[u8]) -> Option<(Recording, FailureCard)> {
     let mut read = Recording::new();
     read.push(recording).ok()?;
@@ -110,7 +115,7 @@ fn last_failure(recording: &[u8]) -> Option<(Recording, FailureCard)> {
     Some((read, card))
 }
 
-/// Returns a recording of the events up to event number `end`.
+/// Returns the bytes of a recording that has only the events up to event number `end`.
 fn copy_until(recording: &Recording, end: u64) -> Result<Vec<u8>, FormatError> {
     let mut copy = RangeCopy::new(recording, recording.first_event(), end);
     let mut encoder = IndexedEncoder::new(&copy.begin(recording)?);
@@ -176,7 +181,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("oom.vram");
         fs::write(&path, recording()).expect("the folder is writable");
-        // No file can have this name.
+        // No file can have this name, so writing fails.
         fs::create_dir(folder.path().join(".oom.vram.part")).expect("the folder is writable");
         let text = end_at_failure(&path).expect("the file can be read").expect("the recording has a failure");
         assert!(text.contains("Later events of other threads could not be removed: "), "{text}");

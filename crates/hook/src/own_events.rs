@@ -1,9 +1,9 @@
 //! Checks the tracker by the program's own events between two snapshots.
 //!
-//! The state of a snapshot, changed by the events that the tracker reported after it, must be the
-//! state of the next snapshot. So nothing has to be allocated to check the tracker. A request of
-//! ours could fail on a full GPU, empty the program's cache and call its observers, and would end
-//! the capture of a CUDA graph in another thread.
+//! The state in a snapshot, after the events that the tracker reported since, must equal the state
+//! in the next snapshot. So the check allocates no memory of its own: a request could fail on a
+//! full GPU, empty the program's cache and call its observers, and would end the capture of a CUDA
+//! graph in another thread.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ use crate::reader::RawEvent;
 /// private pool if this version of PyTorch reports it with an event.
 type KnownBlock = (u64, u64, StreamId, Option<MempoolId>);
 
-/// What a check knows beside the snapshots.
+/// The parameters of a check: device, its memory size, and the times that events can have.
 pub(crate) struct Expectation {
     pub(crate) device: DeviceId,
     /// True if this version of PyTorch reports private pools with events.
@@ -27,24 +27,25 @@ pub(crate) struct Expectation {
     pub(crate) times: RangeInclusive<u64>,
 }
 
-/// The result of a check without an error.
+/// The result of a check that found no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// Index among the events of the entry of the second snapshot.
+    /// Index, among the events, of the second snapshot's event.
     pub(crate) entry: usize,
-    /// True if an event confirms every field: its stream and private pool are those of the segment
-    /// at its address, or it is a possible failure of a request.
+    /// True if at least one event confirms that every field is read correctly: its stream and
+    /// private pool are those of the segment at its address, or it is a plausible out-of-memory
+    /// event.
     pub(crate) is_confirmed: bool,
 }
 
-/// How far the clocks of two processors may be apart, in ticks: about 0.3 ms.
+/// Maximum difference between the time-stamp counters of two processors, in ticks: about 0.3 ms.
 const CLOCK_TOLERANCE: u64 = 1 << 20;
 
 impl Expectation {
-    /// Compares the state after a device's events with that of a later snapshot. `events` begin
-    /// after the entry of the snapshot `first` and contain that of `second`.
+    /// Compares the state in the snapshot `first`, changed by `events`, with the state in the later
+    /// snapshot `second`. `events` begin after the event of `first` and contain that of `second`.
     ///
-    /// Returns the index of the entry of `second`, at which the states are equal.
+    /// Returns the index of the event of `second`, and whether the events confirm every field.
     ///
     /// # Errors
     /// If the states differ, or an event contradicts the clock or the events before it.
@@ -82,7 +83,8 @@ impl Expectation {
                 }
                 // The address of a failed request is the device's free memory.
                 let is_failure = entry.action == TraceAction::OutOfMemory && entry.address <= self.total_bytes;
-                // Not by the segments that events have reported: a wrong field may be wrong in all.
+                // Compared with segments of the snapshots, not with segments from events: a field
+                // that is read wrongly would be wrong in all events.
                 let of_snapshot = [&start, &after].map(|state| is_of_segment(state, &entry));
                 let is_confirmed = is_failure || of_snapshot.contains(&Some(true));
                 confirmations += u64::from(is_confirmed);
@@ -130,7 +132,8 @@ pub(crate) fn event_times(readings: RangeInclusive<u64>, can_be_set: bool) -> Ra
     start.saturating_sub(CLOCK_TOLERANCE)..=end.saturating_add(CLOCK_TOLERANCE)
 }
 
-/// Returns the state of a device in a snapshot, which lacks devices without memory.
+/// Returns the state of a device in a snapshot; an empty state if the snapshot lacks the device,
+/// because the device has no memory.
 pub(crate) fn device_of(snapshot: &LiveSnapshot, device: DeviceId) -> (DeviceState, LiveDevice) {
     if snapshot.devices().contains(&device) {
         snapshot.device(device)
@@ -207,7 +210,7 @@ mod tests {
         expectation.check(first, second, events).map(|checked| checked.is_confirmed)
     }
 
-    /// An allocation that stays, one that ends, and the entry of the snapshot.
+    /// Returns events of a block that stays allocated, of one that is freed, and of the snapshot.
     fn usual_events() -> Vec<RawEvent> {
         vec![
             event(actions::ALLOC, 1024, 700),
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_explain_the_second_snapshot_are_right() {
+    fn events_that_lead_to_the_second_snapshot_pass_the_check() {
         let (first, second) = (snapshot(&[(0, 1000)]), snapshot(&[(0, 1000), (1024, 700)]));
         assert_eq!(check(&first, &second, &usual_events()), Ok(true));
         let mut events = usual_events();
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_without_an_event() {
+    fn check_without_an_event_confirms_nothing() {
         let first = snapshot(&[(0, 1000)]);
         assert_eq!(check(&first, &first, &[event(actions::SNAPSHOT, 0, 0)]), Ok(false));
         let failure = |free| RawEvent::new(actions::OOM, free, 1000, 5_000_000, [STREAM, 0, 0]);
@@ -255,7 +258,7 @@ mod tests {
             change(&mut events[index]);
             check(&first, &second, &events).expect_err(&format!("event {index} is wrong: {:?}", events[index]))
         };
-        // Of a block that stays, and of one that ends.
+        // Changes an event of a block that stays, and of one that is freed.
         for index in [0, 1] {
             check(index, |event| event.address += 512);
             check(index, |event| event.action = actions::FREE_REQUESTED);

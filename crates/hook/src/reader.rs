@@ -20,20 +20,22 @@ use crate::torch::{actions, is_request};
 use crate::workspaces::WorkspaceCandidates;
 use crate::writer::Overflow;
 
-/// Maximum number of events that wait for the check of the tracker, 40 MB.
+/// Maximum number of events that are held until the tracker has been checked: they take 40 MB.
+/// Beyond it, they are discarded, and another snapshot is needed.
 const MAX_HELD_EVENTS: usize = 1 << 19;
-/// Maximum number of notes that wait with them; the oldest ones are left out.
+/// Maximum number of notes that are held until the tracker has been checked; beyond it, the oldest
+/// are dropped.
 const MAX_HELD_NOTES: usize = 1 << 14;
-/// Number of events between two releases of the ring's room to the tracker.
+/// Number of events that are read before their room in the ring is released to the tracker.
 const RELEASE_EVENTS: u64 = 4096;
 
-/// What happens to the events of a device.
+/// Whether the events of a device are discarded, kept until a snapshot, or recorded.
 enum Phase {
-    /// They are discarded.
+    /// Events are discarded.
     Off,
-    /// They are kept in the ring, until a snapshot tells the state from which to continue.
+    /// Events are kept in the ring until a snapshot provides the state before them.
     Waiting,
-    /// They are recorded.
+    /// Events are recorded.
     Recording(Box<Recording>),
 }
 
@@ -48,7 +50,7 @@ struct Recording {
     workspaces: WorkspaceCandidates,
 }
 
-/// Reads the ring of one device.
+/// The reading end of one device's ring, which converts its records to events of the recording.
 pub(crate) struct DeviceReader {
     pub(crate) device: DeviceId,
     ring: Consumer<RING_LEN>,
@@ -58,7 +60,7 @@ pub(crate) struct DeviceReader {
     setting: [u64; 3],
     /// Number of the scope of the ring's next requests; 0 for none.
     scope: u32,
-    /// The node of the ring's next event.
+    /// Sequence number of the autograd node of the ring's next event.
     node: Option<u32>,
     /// True if this version of PyTorch reports private pools.
     has_mempools: bool,
@@ -73,22 +75,22 @@ pub(crate) struct DeviceReader {
     lost: u64,
     /// Value of `lost` when the recording began or was last resumed.
     known_lost: u64,
-    /// Number of events that were discarded since then.
+    /// Number of events that were discarded since the recording began or was last resumed.
     discarded: u64,
     words: Vec<u64>,
     /// Notes that are still to be recorded, in the order of time.
     pub(crate) notes: VecDeque<Note>,
 }
 
-/// A raw event of a ring.
+/// An event as the ring has it: PyTorch's fields, with numbers of stack, scope and operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawEvent {
     pub(crate) action: u8,
     pub(crate) stack: u32,
     /// Number of the scope, for a request; 0 for none.
     pub(crate) scope: u32,
-    /// Low part of the sequence number of the operation to whose backward pass a request with
-    /// Python frames belongs.
+    /// For a request with Python frames in a backward pass: low part of the sequence number of the
+    /// operation whose backward pass it is.
     pub(crate) node: Option<u32>,
     /// Low part of the sequence number of autograd's operation; 0 for none.
     pub(crate) sequence: u32,
@@ -106,13 +108,13 @@ impl RawEvent {
         Self { action, stack: 0, scope: 0, node: None, sequence: 0, address, size, time, setting }
     }
 
-    /// Returns true for a snapshot that this library has taken, not the program.
+    /// Returns true if this is the event of a snapshot that this library took, not the program.
     pub(crate) fn is_own_snapshot(&self) -> bool {
         self.action == actions::SNAPSHOT && self.address == OWN_SNAPSHOT
     }
 
-    /// Returns what the event does to memory; `None` if it does nothing. `has_mempools` says
-    /// whether this version of PyTorch reports private pools.
+    /// Returns the change of memory that the event reports; `None` for an event that changes
+    /// nothing. `has_mempools` says whether this version of PyTorch reports private pools.
     pub(crate) fn live_entry(&self, has_mempools: bool) -> Option<LiveEntry> {
         live_action(self.action).map(|action| self.entry_of(action, has_mempools))
     }
@@ -169,7 +171,7 @@ impl DeviceReader {
         if let Phase::Recording(recording) = &mut self.phase {
             let lost = self.overflow.lost.load(Ordering::Relaxed).saturating_sub(self.known_lost);
             if lost > 0 {
-                // No state follows: nothing is known of what came after.
+                // The lost events are recorded without a state after them, because none is known.
                 let kind = EventKind::Gap { lost };
                 recording.handle.event(&Event { device: self.device, time_ns: recording.time_ns, kind });
             }
@@ -200,9 +202,9 @@ impl DeviceReader {
             self.held.push_back(event);
         }
         self.ring.release();
-        // The stacks of events from before the last generation but one are forgotten.
+        // The stacks of events from before the previous generation are forgotten.
         if self.held.len() > MAX_HELD_EVENTS || !self.held.is_empty() && self.held_generations > 1 {
-            // As if the ring had been full: the recording continues with another snapshot.
+            // Marks the ring as full, so that the recording continues with another snapshot.
             self.discarded += self.held.len() as u64;
             self.held.clear();
             self.overflow.is_full.store(true, Ordering::Release);
@@ -210,13 +212,13 @@ impl DeviceReader {
         &self.held
     }
 
-    /// Leaves out a held event, by its index.
+    /// Removes a held event, by its index, so that it is not recorded.
     pub(crate) fn leave_out(&mut self, index: usize) {
         self.held.remove(index);
     }
 
-    /// Discards events up to that of a snapshot of this library, and returns it; `None` without
-    /// one.
+    /// Discards events up to and including the next event of a snapshot that this library took, and
+    /// returns that event; `None` if there is none.
     pub(crate) fn skip_to_snapshot(&mut self) -> Option<RawEvent> {
         self.ring.refresh();
         let mut found = None;
@@ -231,8 +233,9 @@ impl DeviceReader {
         found
     }
 
-    /// Starts to record events from the current position of the ring on. `live` has the device's
-    /// state there, and `state` its blocks.
+    /// Starts to record events from the current position of the ring on. `live` and `state` are the
+    /// device's state at this position: `live` to convert events, `state` with the blocks and their
+    /// sites.
     pub(crate) fn record(&mut self, live: LiveDevice, state: &DeviceState, handle: RecorderHandle, time_ns: u64) {
         self.known_lost = self.lost;
         self.discarded = 0;
@@ -242,8 +245,8 @@ impl DeviceReader {
         self.phase = Phase::Recording(Box::new(Recording { live, handle, time_ns, sites, workspaces }));
     }
 
-    /// Continues to record after events were lost: records their number and the state `state`, from
-    /// which `live` continues.
+    /// Continues to record after events were lost: records their number and then `state`, the
+    /// device's state after them. `live` has the same state, to convert later events.
     pub(crate) fn resume(&mut self, live: LiveDevice, state: DeviceState, mut handle: RecorderHandle, time_ns: u64) {
         let lost = self.lost - self.known_lost + self.discarded;
         // Entries that contradict each other mean that at least one is missing.
@@ -251,10 +254,10 @@ impl DeviceReader {
         self.record(live, &state, handle, time_ns);
     }
 
-    /// Records the events that the ring has now. Discards them if nothing is recorded.
+    /// Records the events that are in the ring now. Discards them if the device is not recorded.
     pub(crate) fn run_pass(&mut self, names: &mut Names) {
         if self.holds_events && !self.is_waiting() && self.hold_events().is_empty() {
-            // An idle program's notes need not wait for the check: no event precedes them.
+            // If no events are held, the notes need not wait for the check of the tracker.
             self.record_notes();
             return;
         }
@@ -276,7 +279,7 @@ impl DeviceReader {
             }
         }
         self.ring.release();
-        // The ring had everything that happened before the notes were taken.
+        // The ring contained every event that happened before the notes were taken.
         self.record_notes();
     }
 
@@ -287,7 +290,7 @@ impl DeviceReader {
         }
     }
 
-    /// Records a note, if events are recorded.
+    /// Records a note. Does nothing unless the device's events are being recorded.
     fn record_note(&mut self, note: Note) {
         let Phase::Recording(recording) = &mut self.phase else { return };
         let Recording { handle, time_ns, workspaces, .. } = &mut **recording;
@@ -303,7 +306,7 @@ impl DeviceReader {
         }
     }
 
-    /// Records that live blocks have a category and, unless it is empty, a scope.
+    /// Gives the live blocks at these addresses a category and, unless `scope` is empty, a scope.
     fn relabel(&mut self, time_ns: u64, addresses: &[u64], category: Category, scope: &str) {
         let Phase::Recording(recording) = &mut self.phase else { return };
         let Recording { handle, sites, .. } = &mut **recording;
@@ -317,11 +320,11 @@ impl DeviceReader {
         }
     }
 
-    /// Records one event, if events are recorded.
+    /// Records one event. Does nothing unless the device's events are being recorded.
     fn record_event(&mut self, event: RawEvent, names: &mut Names) {
         let Phase::Recording(recording) = &mut self.phase else { return };
         let Recording { live, handle, time_ns, sites, workspaces } = &mut **recording;
-        // Two processors' counters may differ by some nanoseconds.
+        // The counters of two processors may differ by some nanoseconds, but times never go back.
         *time_ns = handle.ns_at_time_stamp(event.time).max(*time_ns);
         let RawEvent { stack, sequence, node, scope, .. } = event;
         if self.definitions.has_unnamed_module(stack) {
@@ -354,14 +357,14 @@ impl DeviceReader {
         handle.event(&Event { device: self.device, time_ns: *time_ns, kind });
     }
 
-    /// Returns the next event, held or from the ring; `None` at the end of what the ring had at the
-    /// last refresh.
+    /// Returns the next event: a held one if there is one, else the ring's next; `None` if all
+    /// events of the last refresh of the ring have been returned.
     fn next_event(&mut self) -> Option<RawEvent> {
         self.held.pop_front().or_else(|| self.read_event())
     }
 
-    /// Reads records from the ring up to the next event and returns it; `None` at the end of what
-    /// the ring had at the last refresh.
+    /// Reads records from the ring up to the next event and returns the event; `None` if all
+    /// records of the last refresh of the ring have been read.
     fn read_event(&mut self) -> Option<RawEvent> {
         loop {
             let head = self.ring.take()?;
@@ -373,7 +376,7 @@ impl DeviceReader {
                     let node = self.node.take();
                     let [_, first, second] = setting;
                     if action == actions::SNAPSHOT && MempoolId(first, second) == PINNED_SNAPSHOT_POOL {
-                        // It says nothing about this device.
+                        // This snapshot has no state of this device.
                         continue;
                     }
                     return Some(RawEvent { action, stack, scope, node, sequence, address, size, time, setting });
@@ -396,7 +399,8 @@ impl DeviceReader {
         }
     }
 
-    /// Reads the definition of a code object.
+    /// Reads the rest of a code object's definition, which begins with `head`, and stores it.
+    /// `None` if the ring has no more words.
     fn read_code(&mut self, head: u64) -> Option<()> {
         let [file, name] = record::code_text_lengths(head);
         let address = self.ring.take()?;
@@ -407,7 +411,7 @@ impl DeviceReader {
         Some(())
     }
 
-    /// Reads words into the buffer.
+    /// Reads `count` words of the ring into `words`. `None` if the ring has fewer.
     fn read_words(&mut self, count: usize) -> Option<()> {
         self.words.clear();
         for _ in 0..count {
@@ -417,7 +421,8 @@ impl DeviceReader {
     }
 }
 
-/// Returns what an action of PyTorch does to memory; `None` if it does nothing.
+/// Returns the change of memory for an action of PyTorch's trace entries; `None` for an action that
+/// changes nothing.
 fn live_action(action: u8) -> Option<TraceAction> {
     Some(match action {
         actions::ALLOC => TraceAction::Allocated,

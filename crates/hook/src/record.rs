@@ -11,11 +11,12 @@
 //! tables   head
 //! ```
 //!
-//! An event's sequence number is the low part of that of autograd's operation: of the last forward
-//! operation if the thread runs Python code, else of that whose backward pass the thread runs,
-//! counted from 1; 0 without an operation. A node precedes an event of a thread that runs Python
-//! code in the backward pass of an operation, whose number it has. An event's stream and private
-//! pool are those of the last setting, and its scope is the last one. A Python frame's first word
+//! An event's `sequence` is the low part of the sequence number of an autograd operation, counted
+//! from 1: of the last forward operation if the thread runs Python code, else of the operation
+//! whose backward pass the thread runs; 0 without an operation. If a thread runs Python code in the
+//! backward pass of an operation, a node record with the operation's number precedes the event. An
+//! event's stream and private pool are those of the last setting record, and its scope is that of
+//! the last scope record. A Python frame's first word
 //! has the code's number (32 bits), a flag that a second word follows (1) and the line (31); the
 //! second word is the identity of the module whose method the frame runs (`modules`). A C++ frame
 //! has the code number 0, and its address as the second word. Numbers of stacks and codes are
@@ -31,10 +32,11 @@ use vramscope_collector::ring::Producer;
 /// processor on a busy machine.
 pub(crate) const RING_LEN: usize = 1 << 20;
 
-/// Number of kinds of events; smaller numbers than this are PyTorch's `TraceEntry::Action`.
+/// Number of kinds that are reserved for events: a record's kind below this is a value of PyTorch's
+/// `TraceEntry::Action`.
 pub(crate) const EVENT_KINDS: u8 = 16;
-/// Address of the event of a snapshot that this library takes. That of the program's has the
-/// address 0.
+/// Address in the event of a snapshot that this library takes. The event of a snapshot that the
+/// program takes has address 0.
 pub(crate) const OWN_SNAPSHOT: u64 = 1;
 
 /// Kind of a record with the stream and the private pool of the events after it.
@@ -66,26 +68,28 @@ pub(crate) const MAX_FRAMES: usize = 128;
 /// Maximum length of a file's path and of a function's name, in bytes each; the rest is cut off.
 pub(crate) const MAX_TEXT_BYTES: usize = 1024;
 
-/// Number of bits of a sequence number that are recorded. A step has some thousand operations.
+/// Number of low bits of a sequence number that are recorded. A training step has some thousand
+/// operations.
 pub(crate) const SEQUENCE_BITS: u32 = 24;
 
-/// Returns the first word of an event.
+/// Returns the first word of an event's record.
 #[inline]
 pub(crate) fn event_head(action: u8, sequence: u64, stack: u32) -> u64 {
     u64::from(action) | (sequence & ((1 << SEQUENCE_BITS) - 1)) << 8 | u64::from(stack) << 32
 }
 
-/// Returns the low bits of the sequence number of an event.
+/// Returns the low bits of the sequence number in the first word of an event's record.
 pub(crate) fn sequence(head: u64) -> u32 {
     (head >> 8) as u32 & ((1 << SEQUENCE_BITS) - 1)
 }
 
-/// Returns the word with the scope of the requests after it.
+/// Returns the only word of a record with the scope of later requests.
 pub(crate) fn scope_head(scope: u32) -> u64 {
     u64::from(SCOPE) | u64::from(scope) << 32
 }
 
-/// Returns the word with the operation to whose backward pass the next event belongs.
+/// Returns the only word of a record with the operation to whose backward pass the next event
+/// belongs.
 pub(crate) fn node_head(sequence: u64) -> u64 {
     u64::from(NODE) | (sequence & ((1 << SEQUENCE_BITS) - 1)) << 32
 }
@@ -105,8 +109,8 @@ pub(crate) fn kind(head: u64) -> u8 {
     head as u8
 }
 
-/// Returns the stack of an event, the stack that a record defines, the scope that it sets, or the
-/// sequence number of its node.
+/// Returns the 32-bit number in a record's first word: an event's stack, the stack that the record
+/// defines, the scope that it sets, or the sequence number of its node.
 pub(crate) fn number(head: u64) -> u32 {
     (head >> 32) as u32
 }
@@ -121,19 +125,19 @@ pub(crate) fn code_text_lengths(head: u64) -> [usize; 2] {
     [(head >> 8 & 0xffff) as usize, (head >> 24 & 0xffff) as usize]
 }
 
-/// Returns the first word of a frame.
+/// Returns the first word of a Python frame in a stack's definition.
 pub(crate) fn frame_word(code: u32, line: u32, has_module: bool) -> u64 {
     let flag = if has_module { HAS_MODULE } else { 0 };
     u64::from(code) << 32 | flag | u64::from(line) & (HAS_MODULE - 1)
 }
 
-/// Returns the first word of a C++ frame; its address follows.
+/// Returns the first word of a C++ frame in a stack's definition; the second is its address.
 pub(crate) fn native_frame_word() -> u64 {
     frame_word(0, 0, true)
 }
 
-/// A frame of a stack: the code object's number (0 for a C++ frame), the line (0 if unknown), and
-/// whether the identity of a module follows.
+/// The decoded first word of a frame: the code object's number (0 for a C++ frame), the line (0 if
+/// unknown), and whether a second word, the identity of a module, follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameWord {
     pub(crate) code: u32,
@@ -148,7 +152,8 @@ impl From<u64> for FrameWord {
     }
 }
 
-/// Returns true if `words` words fit into the ring.
+/// Returns true if `words` words fit into the ring, after reading how much room the follower has
+/// released if necessary.
 #[inline]
 pub(crate) fn has_room(ring: &mut Producer<RING_LEN>, words: usize) -> bool {
     ring.has_room(words) || ring.refresh(words, u64::MAX)

@@ -10,41 +10,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of regions whose names are kept. A compiled model has some ten; PyTorch compiles
-/// a function at most 8 times for different inputs.
+/// Maximum number of regions whose names are kept; further regions get no name. A compiled model
+/// has some ten regions; PyTorch compiles a function at most 8 times for different inputs.
 const MAX_REGIONS: usize = 1 << 16;
-/// How long a region is known after its code object was freed: the follower reads the requests of
-/// its last run within milliseconds.
+/// How long a region's name is kept after its code object was freed. The follower reads the
+/// requests of the region's last run within milliseconds.
 const KEPT_AFTER_FREE: Duration = Duration::from_secs(1);
-/// How the names of regions begin in PyTorch.
+/// Prefix of the names that PyTorch gives to regions.
 const PREFIX: &str = "Torch-Compiled Region";
-/// How the folder of the code that Inductor generates begins, unless the user sets another one.
+/// Prefix of the default folder for the code that Inductor generates.
 const GENERATED_FOLDER: &str = "torchinductor_";
 /// File of the method through which PyTorch runs code that Inductor generated.
 const GENERATED_CALLER: &str = "/torch/_inductor/output_code.py";
 /// File and name of the method through which PyTorch runs the backward pass of a region.
 const BACKWARD_METHOD: (&str, &str) = ("/torch/_functorch/_aot_autograd/runtime_wrappers.py", "backward");
 
-/// The names of regions by the address of their code. Clones share them.
+/// The names of regions, by the address of the code object that runs the region. Clones share the
+/// names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Regions(Arc<RegionTable>);
 
 #[derive(Debug, Default)]
 struct RegionTable {
     by_address: Mutex<HashMap<u64, Region>>,
-    /// Counts the names that were added.
+    /// Number of names that were added so far.
     generation: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Region {
     name: Arc<str>,
-    /// When its code object was freed.
+    /// When the region's code object was freed; `None` while it is alive.
     freed: Option<Instant>,
 }
 
 impl Region {
-    /// Returns true if the region may have requests that are still in a ring.
+    /// Returns true if the code object is alive, or was freed so recently that requests of the
+    /// region may still be in a ring.
     fn is_current(&self) -> bool {
         self.freed.is_none_or(|freed| freed.elapsed() < KEPT_AFTER_FREE)
     }
@@ -72,8 +74,8 @@ impl Regions {
         }
     }
 
-    /// Removes the region of a code object that is about to be freed, once its last requests have
-    /// been read.
+    /// Marks the region of a code object that is about to be freed. Its name is kept for
+    /// [`KEPT_AFTER_FREE`], until its last requests have been read.
     pub(crate) fn remove(&self, address: u64) {
         if let Some(region) = self.lock().get_mut(&address) {
             region.freed = Some(Instant::now());

@@ -1,7 +1,8 @@
 //! Scopes: names that the program gives to a part of its run (`vramscope.scope`).
 //!
-//! A scope has a number, which the tracker reads for its own thread and writes to the ring. The
-//! follower makes the scope's path of it. Numbers are valid until the process ends.
+//! A scope has a number. The tracker reads the number of its thread's scope and writes it to the
+//! ring, and the follower converts it to the scope's path. Numbers are valid until the process
+//! ends.
 
 use std::collections::HashMap;
 use std::mem;
@@ -14,11 +15,11 @@ use vramscope_trace::Category;
 
 use crate::thread_table::{ThreadTable, thread_pointer};
 
-/// Maximum number of scopes. A program that puts a number into a scope's name would otherwise have
-/// a new one for each step.
+/// Maximum number of scopes; a further scope counts as the scope around it. A program that puts a
+/// number into a scope's name would otherwise create a new scope in each step.
 const MAX_SCOPES: usize = 1 << 16;
 
-/// A scope.
+/// A scope: its name, category, the scope around it, and the module in whose method it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Scope {
     /// Number of the scope around it; 0 for none.
@@ -36,12 +37,13 @@ pub(crate) struct Scope {
 struct Scopes {
     list: Vec<Scope>,
     numbers: HashMap<Scope, u32>,
-    /// True once a message has said that there are too many.
+    /// True once the message about too many scopes has been printed.
     has_reported: bool,
 }
 
 impl Scopes {
-    /// Returns the number of a scope; `None` if it is new and there are `max` others.
+    /// Returns the number of a scope, and adds the scope if it is new; `None` if it is new and
+    /// there are already `max` scopes.
     fn define(&mut self, scope: &Scope, max: usize) -> Option<u32> {
         let Self { list, numbers, .. } = self;
         if let Some(&number) = numbers.get(scope) {
@@ -59,7 +61,8 @@ impl Scopes {
 
 static SCOPES: ProcessMutex<Scopes> = ProcessMutex::new();
 
-/// The scope of each thread that has been in one: its number, and 0.
+/// The current scope of each thread that has entered a scope: the first word is the scope's number,
+/// the second is unused.
 static CURRENT: ThreadTable<512> = ThreadTable::new();
 
 /// Number of threads that are in a scope.
@@ -69,7 +72,8 @@ thread_local! {
     static THREAD_END: ThreadEnd = const { ThreadEnd };
 }
 
-/// Forgets the thread's scope when the thread ends. Another thread may get its pointer.
+/// Removes the thread's scope when the thread ends, because another thread may get the same thread
+/// pointer.
 struct ThreadEnd;
 
 impl Drop for ThreadEnd {
@@ -86,8 +90,8 @@ pub(crate) fn leave_all() {
     THREADS_IN_SCOPES.store(0, Ordering::Relaxed);
 }
 
-/// Returns the number of a scope. If there are too many, returns that of the scope around it; the
-/// first time, a message says so.
+/// Returns the number of a scope, and adds the scope if it is new. Beyond [`MAX_SCOPES`], returns
+/// the number of the scope around it; the first time, a message says so.
 pub(crate) fn define(scope: Scope) -> u32 {
     let mut scopes = SCOPES.lock();
     if let Some(number) = scopes.define(&scope, MAX_SCOPES) {
@@ -133,7 +137,7 @@ pub(crate) fn current() -> u32 {
     CURRENT.get(thread_pointer()).map_or(0, |[number, _]| number as u32)
 }
 
-/// Returns a scope and those around it, outermost first.
+/// Returns the scope with this number and all scopes around it, outermost first.
 pub(crate) fn nested(mut number: u32) -> Vec<Scope> {
     let scopes = SCOPES.lock();
     let mut found = Vec::new();
@@ -162,8 +166,9 @@ pub(crate) fn path(scopes: &[Scope], module: Option<&str>) -> String {
     path
 }
 
-/// Returns what a module's name adds to that of a module around it: `attn` in `GPT/blocks/0/attn`
-/// after `GPT/blocks/0`. A module of another model has all of its name.
+/// Returns the part of a module's name after the name of the module around it: `attn` for
+/// `GPT/blocks/0/attn` in `GPT/blocks/0`. If the outer module belongs to another model, returns the
+/// whole name.
 fn inner_part<'a>(module: &'a str, outer: &str) -> &'a str {
     match module.strip_prefix(outer) {
         Some("") => "",
@@ -173,6 +178,7 @@ fn inner_part<'a>(module: &'a str, outer: &str) -> &'a str {
     }
 }
 
+/// Appends a part to a path, with a `/` between them unless either is empty.
 fn push(path: &mut String, part: &str) {
     if !path.is_empty() && !part.is_empty() {
         path.push('/');

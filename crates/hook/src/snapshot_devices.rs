@@ -1,10 +1,10 @@
-//! Finds out which device an entry of a snapshot is about.
+//! Finds out which device a trace entry of a snapshot belongs to.
 //!
-//! A snapshot calls the tracker once for each device, in the order of their numbers and under the
-//! lock of each, but PyTorch gives every such entry the device 0 (seen in 2.11). So the entries of
-//! this library's snapshots are counted, between [`begin`] and [`end`]. The entries of the
-//! program's snapshots are not: an exception in the middle of one would leave the count wrong for
-//! the next one, and two threads would then write to the ring of one device.
+//! A snapshot calls the tracker once for each device, in the order of device numbers and under the
+//! device's lock, but PyTorch gives each of these entries the device 0 (seen in 2.11). So the
+//! entries of this library's snapshots are counted, between [`begin`] and [`end`]. Entries of the
+//! program's snapshots are not counted: after an exception in the middle of a snapshot, the count
+//! would be wrong for the next snapshot, and two threads would write to the ring of one device.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,10 +12,11 @@ use crate::thread_table::{ThreadTable, thread_pointer};
 
 /// Number of devices of PyTorch's allocator.
 static DEVICES: AtomicUsize = AtomicUsize::new(1);
-/// The device of the next entry, of each thread that takes a snapshot for this library.
+/// For each thread that takes a snapshot for this library, the device of the snapshot's next entry.
 static NEXT: ThreadTable<16> = ThreadTable::new();
 
-/// The device whose lock a thread holds during the entry of a snapshot.
+/// The device of a snapshot's trace entry, whose lock the thread holds while PyTorch passes the
+/// entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotDevice {
     pub(crate) device: usize,
@@ -28,8 +29,8 @@ pub(crate) fn set_devices(devices: usize) {
     DEVICES.store(devices.max(1), Ordering::Relaxed);
 }
 
-/// Marks the beginning of a snapshot that this thread takes for this library. Without room for
-/// another thread, the snapshot counts as one of the program.
+/// Marks the beginning of a snapshot that this thread takes for this library. If too many threads
+/// take snapshots, this one counts as a snapshot of the program.
 pub(crate) fn begin() {
     NEXT.set(thread_pointer(), [0, 0]);
 }
@@ -39,21 +40,21 @@ pub(crate) fn end() {
     NEXT.remove(thread_pointer());
 }
 
-/// Forgets the snapshots of all threads, in a forked child: it has none of the threads that take
-/// them, and a new thread may get the pointer of one of them.
+/// Forgets the snapshots in progress on all threads, in a forked child. The child does not have
+/// these threads, and a new thread may get the thread pointer of one of them.
 pub(crate) fn forget_all() {
     NEXT.clear();
 }
 
-/// Returns the device that this thread's next entry of a snapshot is about; `None` if it is
-/// unknown. `reported` is the device that the entry has.
+/// Returns the device of the trace entry that PyTorch passes now for this thread's snapshot, and
+/// counts the entry; `None` if the device is unknown. `reported` is the device in the entry.
 pub(crate) fn next(reported: usize) -> Option<SnapshotDevice> {
     let (thread, devices) = (thread_pointer(), DEVICES.load(Ordering::Relaxed));
     let Some([counted, _]) = NEXT.get(thread) else {
         let is_known = devices == 1 || reported != 0;
         return is_known.then_some(SnapshotDevice { device: reported, is_own: false });
     };
-    // In case a version reports the device.
+    // A version of PyTorch may report the right device.
     let device = if reported == 0 { counted } else { reported };
     NEXT.set(thread, [device + 1, 0]);
     (device < devices).then_some(SnapshotDevice { device, is_own: true })
@@ -63,9 +64,9 @@ pub(crate) fn next(reported: usize) -> Option<SnapshotDevice> {
 mod tests {
     use super::*;
 
-    /// One test, because the number of devices is that of the process.
+    /// All checks are in one test, because the number of devices is global in the process.
     #[test]
-    fn entries_of_own_snapshots_are_about_each_device_in_turn() {
+    fn entries_of_own_snapshots_belong_to_each_device_in_turn() {
         let own = |device| Some(SnapshotDevice { device, is_own: true });
         let program = |device| Some(SnapshotDevice { device, is_own: false });
         set_devices(3);
@@ -73,18 +74,18 @@ mod tests {
             begin();
             assert_eq!([next(0), next(0), next(0), next(0)], [own(0), own(1), own(2), None], "more than devices");
             end();
-            // A snapshot that ended early; another thread is not affected.
+            // A snapshot that ends early does not affect another thread.
             begin();
             assert_eq!([next(0), next(0)], [own(0), own(1)]);
             std::thread::spawn(move || assert_eq!([next(0), next(0)], [None, None])).join().expect("equal");
             end();
             assert_eq!([next(0), next(0)], [None, None], "the program's own");
             begin();
-            // Versions that report the device.
+            // A version of PyTorch may report the right device.
             assert_eq!([next(0), next(1), next(2)], [own(0), own(1), own(2)]);
             end();
             assert_eq!([next(0), next(1), next(2)], [None, program(1), program(2)]);
-            // As in a child of a process that is forked in the middle of a snapshot.
+            // The process may be forked in the middle of a snapshot.
             begin();
             forget_all();
             assert_eq!([next(0), next(1), next(2)], [None, program(1), program(2)]);

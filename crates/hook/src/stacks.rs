@@ -4,9 +4,9 @@
 //! a hash of the frames' code objects and instructions. A new stack is written to the ring once. A
 //! stack has the Python frames of a thread and, if wanted, the C++ frames that they called.
 //!
-//! A program that makes one model after another, or compiles code again and again, has new stacks
-//! without an end: each module and code object has stacks of its own. A table that is full starts
-//! anew, and defines the stacks that are still in use once more, with new numbers.
+//! A program that creates many models one after another, or compiles code repeatedly, never stops
+//! having new stacks, because each module and code object has its own stacks. So a full table is
+//! emptied, and stacks that are still in use are defined again with new numbers.
 
 use vramscope_collector::ring::Producer;
 
@@ -18,9 +18,9 @@ use crate::record::{self, MAX_FRAMES, MAX_TEXT_BYTES, RING_LEN, TABLES, has_room
 
 /// Number of slots for stacks. At most three quarters are used; programs have some thousand stacks.
 const STACK_SLOTS: usize = 1 << 16;
-/// Number of slots for code objects, likewise.
+/// Number of slots for code objects. At most three quarters are used.
 const CODE_SLOTS: usize = 1 << 14;
-/// Words of the longest definition: a stack whose Python frames all have a module.
+/// Length of the longest definition, in words: a stack whose Python frames all have a module.
 const MAX_WORDS: usize = 1 + 2 * (MAX_FRAMES + MAX_NATIVE_FRAMES);
 const _: () = assert!(MAX_FRAMES <= CODE_SLOTS / 4 * 3, "the code objects of a stack fit");
 const _: () = assert!(2 * MAX_TEXT_BYTES.div_ceil(8) + 1 < MAX_WORDS, "a code object's two texts fit");
@@ -31,19 +31,19 @@ struct FixedTable {
     slots: Box<[Slot]>,
     /// Number of times that the table was emptied.
     generation: u32,
-    /// Number of slots that are used in this generation.
+    /// Number of slots that are used in the current generation.
     len: usize,
-    /// The last number. Numbers of earlier generations are not used again.
+    /// The last assigned number. Numbers are never assigned again, even after the table is emptied.
     last: u32,
 }
 
-/// A slot of a table.
+/// A slot of a [`FixedTable`]: a key, its number, and the generation in which it was stored.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     key: u64,
     /// The key's number; 0 in a slot that was never used.
     number: u32,
-    /// The generation in which the slot was used last.
+    /// The generation in which the key was stored; in an older slot, there is no key.
     generation: u32,
 }
 
@@ -74,8 +74,8 @@ impl FixedTable {
         self.len + keys <= self.slots.len() / 4 * 3
     }
 
-    /// Removes all keys, in constant time. A number of generations that could repeat is not
-    /// reached: each has ten thousand keys or more.
+    /// Removes all keys, in constant time, by beginning a new generation. The generation counter
+    /// never wraps in practice, because each generation has ten thousand keys or more.
     fn clear(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.len = 0;
@@ -90,7 +90,7 @@ impl FixedTable {
     }
 }
 
-/// The call stack of a request.
+/// The call stack of a request, by number, and whether its thread runs Python code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CurrentStack {
     /// Number of the stack; 0 for none.
@@ -108,8 +108,8 @@ pub(crate) struct StackTable {
     module_call: usize,
     stacks: FixedTable,
     codes: FixedTable,
-    /// The Python frames of the current stack, innermost first. Instead of the first local, each
-    /// has the identity of the module that it calls; 0 for none.
+    /// The Python frames of the current stack, innermost first. Their field `first_local` is
+    /// replaced by the identity of the module whose method the frame runs; 0 for none.
     frames: Box<[FrameRef; MAX_FRAMES]>,
     /// Texts of the code object that is being defined.
     texts: Box<[u8; CODE_BUFFER_BYTES]>,
@@ -164,7 +164,7 @@ impl StackTable {
             return CurrentStack::default();
         }
         let native_count = native.len();
-        // The low bits, which select the slot, must depend on all others.
+        // The low bits select the slot, so they must depend on all other bits.
         hash ^= hash >> 32;
         let number = match self.stacks.find(hash) {
             Ok(number) => number,
@@ -173,8 +173,8 @@ impl StackTable {
         CurrentStack { number, has_python }
     }
 
-    /// Defines a new stack, whose frames are the first ones in the buffers, as many C++ and Python
-    /// frames as `counts` says, and returns its number. Returns `None` if the ring is full; the
+    /// Defines a new stack and returns its number. `counts` are the numbers of C++ frames and of
+    /// Python frames at the beginning of their buffers. Returns `None` if the ring is full; the
     /// next request tries again.
     #[cold]
     fn define(&mut self, hash: u64, mut slot: usize, counts: [usize; 2], ring: &mut Producer<RING_LEN>) -> Option<u32> {
@@ -212,18 +212,20 @@ impl StackTable {
         Some(number)
     }
 
-    /// Returns the number of a frame's code object, which is defined if it is new, and the frame's
-    /// line. Returns `None` if the ring is full.
+    /// Returns the number of a frame's code object and the frame's line, and defines the code
+    /// object if it is new. Returns `None` if the ring is full.
     fn code(&mut self, frame: FrameRef, ring: &mut Producer<RING_LEN>) -> Option<(u32, u32)> {
         let Self { walker, module_call, codes, texts, .. } = self;
         // SAFETY: The frame is one of this thread's, which keeps its code object alive.
         let Ok(facts) = unsafe { read_code(walker, &DirectMemory, frame.code, &mut texts[..]) };
         if frame.code == *module_call && (facts.argument_count == 0 || facts.first_local_is_cell) {
-            // This version of PyTorch calls modules in another way: `self` is not the first local.
+            // `self` is not the first local variable, because this version of PyTorch calls modules
+            // in another way. So modules cannot be recognized.
             *module_call = 0;
         }
         let line = facts.line_table.line_number(frame.instruction_offset).unwrap_or(0);
-        // The address of a code object that is gone may be another's now.
+        // The key also depends on file, name and first line, because another code object may now
+        // have the address of a freed one.
         let texts = facts.file_name.bytes().chain(facts.name.bytes());
         let key = mix(texts.fold(facts.first_line as u64, |hash, byte| mix(hash, u64::from(byte))), frame.code as u64);
         let slot = match codes.find(key) {
@@ -235,7 +237,8 @@ impl StackTable {
         if !has_room(ring, len) {
             return None;
         }
-        // Not in `words`, which has the frames of the stack that is being defined.
+        // A separate buffer, because `words` contains the frames of the stack that is being
+        // defined.
         let mut definition = [0; MAX_WORDS];
         definition[0] = record::code_head(file.len(), name.len());
         definition[1] = frame.code as u64;
@@ -263,7 +266,7 @@ mod tests {
             let slot = table.find(key).expect_err("the key is new");
             table.insert(slot, key)
         };
-        // Three keys of one slot.
+        // Three keys that belong in one slot.
         assert_eq!([1, 9, 17].map(|key| insert(&mut table, key)), [1, 2, 3]);
         assert_eq!([1, 9, 17, 25].map(|key| table.find(key).ok()), [Some(1), Some(2), Some(3), None]);
         assert!(table.has_room(3) && !table.has_room(4));
@@ -307,7 +310,7 @@ mod tests {
             let mut table = StackTable::new(interpreter.walker(), 0);
             let mut number = || table.current(false, &mut ring).number;
             assert_eq!([number(), number()], [1, 1]);
-            // Another code object at the address of the first one.
+            // Another code object is created at the address of the first one.
             interpreter.write_code(code, "b.py", "f", 1, &[1, 2, 3]);
             assert_eq!([number(), number()], [2, 2], "{layout:?}");
             interpreter.write_instruction(frame, code, 6 + (1 << 20));

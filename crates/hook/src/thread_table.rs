@@ -1,8 +1,8 @@
 //! A table with two words for each thread, which a thread reads without a lock.
 //!
-//! The tracker cannot use thread-local variables: the C library allocates those of a library that
-//! was loaded late at a thread's first use. Threads are told apart by the *thread pointer*, the
-//! address of the C library's own data of the thread, which a register has.
+//! The tracker cannot use thread-local variables: for a library that was loaded late, the C library
+//! allocates them at a thread's first use. Instead, a thread is identified by its *thread pointer*,
+//! the address of the C library's own data of the thread, which is in a register.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,10 +30,10 @@ pub(crate) fn thread_pointer() -> usize {
     0
 }
 
-/// Number of threads in a bucket: their pointers fill a cache line.
+/// Number of threads in a bucket. Their thread pointers fill a cache line.
 const BUCKET_THREADS: usize = 8;
 
-/// The threads whose pointers have one hash.
+/// A hash bucket: up to [`BUCKET_THREADS`] threads and their words.
 #[repr(align(64))]
 struct Bucket {
     /// Thread pointers; 0 for none.
@@ -41,8 +41,8 @@ struct Bucket {
     words: [[AtomicUsize; 2]; BUCKET_THREADS],
 }
 
-/// Two words for each thread. Only one thread at a time changes the words of a thread; the two are
-/// not read as a unit.
+/// A table of two words for each thread, by thread pointer. Only one thread at a time may change
+/// the words of a given thread. A reader may see one old and one new word.
 pub(crate) struct ThreadTable<const BUCKETS: usize> {
     buckets: [Bucket; BUCKETS],
 }
@@ -94,7 +94,8 @@ impl<const BUCKETS: usize> ThreadTable<BUCKETS> {
     /// Removes all threads. No other thread may use the table meanwhile.
     pub(crate) fn clear(&self) {
         for known in self.buckets.iter().flat_map(|bucket| &bucket.threads) {
-            // Reads first: a store would copy the page of memory that a forked child shares.
+            // Stores only where necessary: a store makes the system copy a memory page that a
+            // forked child shares with its parent.
             if known.load(Ordering::Relaxed) != 0 {
                 known.store(0, Ordering::Relaxed);
             }
@@ -110,7 +111,8 @@ impl<const BUCKETS: usize> ThreadTable<BUCKETS> {
     }
 }
 
-/// A slot that a thread is about to use. No thread has this pointer, which is not aligned.
+/// Marks a slot that a thread is about to use. No thread has this pointer, because it is not
+/// aligned.
 const CLAIMED: usize = 1;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The tracker: the function that PyTorch calls for each trace entry.
 //!
 //! PyTorch calls it under the allocator's lock of the entry's device, so the calls for one device
-//! never overlap. There is no way to detach a tracker: a tracker that is off returns at once.
+//! never overlap. A tracker cannot be detached; if it is off, it returns at once.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,7 +53,7 @@ impl Mode {
 /// The tracker's state for one device.
 struct DeviceSlot {
     mode: AtomicU8,
-    /// Null until the device is followed for the first time. Never freed.
+    /// The device's writer; null until the device is followed for the first time. Never freed.
     writer: AtomicPtr<DeviceWriter>,
 }
 
@@ -61,13 +61,14 @@ static DEVICES: [DeviceSlot; MAX_DEVICES] =
     [const { DeviceSlot { mode: AtomicU8::new(Mode::Off as u8), writer: AtomicPtr::new(ptr::null_mut()) } };
         MAX_DEVICES];
 
-/// The process that uses the tracker.
+/// Which process has claimed the tracker.
 static CLAIM: ProcessClaim = ProcessClaim::new();
 
-/// Claims the tracker for this process, before anything of it is used.
+/// Claims the tracker for this process. Must be called before the tracker is used.
 ///
 /// # Errors
-/// If a parent of this process had claimed it before the fork: its threads may have left any state.
+/// If a parent of this process had claimed it before the fork: the parent's threads may have left
+/// the tracker's state inconsistent.
 pub(crate) fn claim() -> Result<(), String> {
     if CLAIM.claim() { Ok(()) } else { Err("this process was forked after CUDA was used".to_owned()) }
 }
@@ -145,7 +146,7 @@ unsafe extern "C" fn on_entry(_functor: *const c_void, entry: *const u8) {
         }
     }));
     if result.is_err() {
-        // An error of this library must not reach PyTorch.
+        // A panic in this library must not unwind into PyTorch.
         slot.mode.store(Mode::Off as u8, Ordering::Release);
     }
 }

@@ -1,11 +1,11 @@
 //! Finds the workspaces of cuBLAS among a device's blocks.
 //!
-//! PyTorch gives each handle and stream a workspace of a fixed size when an operation first needs
-//! one, and keeps it. Nothing in a trace entry says so: by its call stack, it is a result of that
-//! operation. A block of exactly this size that outlives whole training steps, and that nothing
-//! else labels, is taken for one.
+//! PyTorch allocates a workspace of a fixed size for each cuBLAS handle and stream when an
+//! operation first needs one, and keeps it. A trace entry does not identify a workspace: its call
+//! stack is that of the operation. So a block of exactly this size that outlives whole training
+//! steps, and that has no other category, counts as a workspace.
 
-/// The blocks of a workspace's size, and how long they have lived.
+/// The live blocks that have the size of a workspace, and how many steps each has outlived.
 #[derive(Debug, Default)]
 pub(crate) struct WorkspaceCandidates {
     /// Bytes of a workspace; `None` until the first check.
@@ -13,7 +13,7 @@ pub(crate) struct WorkspaceCandidates {
     blocks: Vec<Candidate>,
 }
 
-/// A live block of a workspace's size.
+/// A live block that has the size of a workspace.
 #[derive(Debug)]
 struct Candidate {
     address: u64,
@@ -25,14 +25,15 @@ struct Candidate {
 /// Sizes of a workspace unless the program sets another one: on most GPUs, and from Hopper on.
 const DEFAULT_BYTES: [u64; 2] = [(4096 * 2 + 16 * 8) << 10, 32 << 20];
 
-/// Number of checks that a block outlives before it counts as a workspace. Checks are at the ends
-/// of steps; results that a program keeps for its next step live as long as one.
+/// Number of checks that a block must outlive to count as a workspace. A check is at the end of
+/// each step. One check is not enough: a program may keep a result for its next step.
 const CHECKS: u32 = 2;
-/// Maximum number of candidates; a device has one workspace for each handle and stream.
+/// Maximum number of candidates; further blocks are ignored. A device has one workspace for each
+/// handle and stream.
 const MAX_CANDIDATES: usize = 256;
 
 impl WorkspaceCandidates {
-    /// Tells that the program allocated a block.
+    /// Adds a block that the program allocated, if it has the size of a workspace.
     #[inline]
     pub(crate) fn allocated(&mut self, address: u64, requested: u64) {
         let is_candidate = self.bytes.map_or(DEFAULT_BYTES.contains(&requested), |bytes| bytes == requested);
@@ -41,7 +42,7 @@ impl WorkspaceCandidates {
         }
     }
 
-    /// Tells that a block was freed.
+    /// Removes a block that was freed.
     #[inline]
     pub(crate) fn freed(&mut self, address: u64) {
         if !self.blocks.is_empty() {
@@ -49,8 +50,9 @@ impl WorkspaceCandidates {
         }
     }
 
-    /// Checks the candidates at the end of a step: sets the size, and returns the addresses of the
-    /// blocks that count as workspaces from now on.
+    /// Counts a step that the candidates have outlived, and returns the addresses of the blocks
+    /// that count as workspaces from now on. `bytes` is the size of a workspace; candidates of
+    /// another size are removed.
     pub(crate) fn check(&mut self, bytes: u64) -> Vec<u64> {
         self.bytes = Some(bytes);
         let mut found = Vec::new();

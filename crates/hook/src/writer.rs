@@ -13,14 +13,15 @@ use crate::scopes;
 use crate::stacks::{CurrentStack, StackTable};
 use crate::torch::{Autograd, EntryReader, TraceEntry};
 
-/// What the tracker and the follower of a device share beside the ring.
+/// State of a full ring, which a device's tracker and the follower share: whether events are only
+/// counted, and how many were lost.
 #[derive(Debug, Default)]
 pub(crate) struct Overflow {
     /// True once an event found no room. The tracker then counts events, until the follower has
     /// read the ring and resets this.
     pub(crate) is_full: AtomicBool,
-    /// Number of events that were not recorded. The tracker writes it; the follower needs it at the
-    /// end of the recording, because a ring that stays full has no room for a record with it.
+    /// Number of events that were not recorded. Only the tracker writes it. The follower reads it
+    /// at the end of the recording, because a ring that stays full has no room for a record of it.
     pub(crate) lost: AtomicU64,
 }
 
@@ -33,7 +34,7 @@ pub(crate) enum Stacks {
     All,
 }
 
-/// Packs the entries of one device into its ring.
+/// The writing end of one device's ring, which packs PyTorch's trace entries.
 pub(crate) struct DeviceWriter {
     ring: Producer<RING_LEN>,
     overflow: Arc<Overflow>,
@@ -42,7 +43,7 @@ pub(crate) struct DeviceWriter {
     setting: Option<[u64; 3]>,
     /// The last scope in the ring; 0 before the first one.
     scope: u32,
-    /// Number of lost events that the ring reports.
+    /// Number of lost events in the last such record of the ring.
     reported_lost: u64,
     /// `None` if no call stacks are recorded.
     stacks: Option<StackTable>,
@@ -72,8 +73,8 @@ impl DeviceWriter {
         self.write(&entry, wanted);
     }
 
-    /// Writes the entry of a snapshot that this library takes, so that the follower tells it from
-    /// those of the program.
+    /// Writes the entry of a snapshot that this library takes, marked so that the follower can
+    /// distinguish it from the program's snapshots.
     ///
     /// # Safety
     /// As for [`write_entry`](Self::write_entry).
@@ -88,7 +89,7 @@ impl DeviceWriter {
     #[inline]
     fn write(&mut self, entry: &TraceEntry, wanted: Stacks) {
         if self.overflow.is_full.load(Ordering::Acquire) {
-            // No store to `is_full`: the follower may have reset it since.
+            // `is_full` is not set again here, because the follower may have reset it meanwhile.
             self.count_lost();
         } else if !self.try_write(entry, wanted) {
             self.count_lost();
@@ -105,7 +106,7 @@ impl DeviceWriter {
     /// Counts an event that is not recorded.
     #[cold]
     fn count_lost(&mut self) {
-        // Only the tracker writes it, under the allocator's lock.
+        // Only the tracker writes this counter, under the allocator's lock.
         self.overflow.lost.store(self.lost() + 1, Ordering::Relaxed);
     }
 
@@ -152,7 +153,7 @@ impl DeviceWriter {
         true
     }
 
-    /// Writes a rare record. Returns false if there is no room.
+    /// Writes a record that is not an event. Returns false if there is no room.
     #[cold]
     fn put<const N: usize>(&mut self, words: [u64; N]) -> bool {
         let has_room = has_room(&mut self.ring, N);
@@ -163,21 +164,22 @@ impl DeviceWriter {
     }
 }
 
-/// Returns the sequence number that a request's event gets, and that of its node, if it needs one,
-/// from the numbers of the thread's next operation and of the node that it evaluates.
+/// Returns the sequence number for a request's event, and for a node record before it, if one is
+/// needed. The arguments are the sequence numbers of the thread's next operation (`next`) and of
+/// the node that it evaluates (`node`), and the request's call stack.
 ///
 /// The event gets the number of the last forward operation if the thread has Python frames, else
 /// that of the operation whose backward pass the thread runs; 0 without an operation. PyTorch
 /// counts operations from 0, the records from 1.
 #[inline]
 fn sequences([next, node]: [Option<u64>; 2], stack: CurrentStack) -> (u64, Option<u64>) {
-    // Nodes that belong to no forward operation have the largest number.
+    // A node that belongs to no forward operation has the largest number.
     let node = node.map(|node| node.saturating_add(1));
     match stack {
         CurrentStack { has_python: false, .. } => (node.unwrap_or(0), None),
-        // There was no room for the stack.
+        // The ring had no room for the stack, so it is unknown whether the thread runs Python code.
         CurrentStack { number: 0, .. } => (0, None),
-        // The number of the next operation is that of the last one, counted from 1.
+        // The next operation's number, counted from 0, equals the last one's, counted from 1.
         _ => (next.unwrap_or(0), node),
     }
 }

@@ -1,15 +1,15 @@
-//! What PyTorch's class for pluggable allocators lacks: private pools of the program, and the sizes
-//! that cuDNN asks for.
+//! Adds functions that PyTorch's class for pluggable allocators lacks: private pools that the
+//! program creates, the memory fraction, and the size of the largest free block, for cuDNN.
 //!
 //! `CUDAPluggableAllocator` has no setter for `torch.cuda.MemPool`, the memory fraction and
 //! `cacheInfo`: its virtual functions for them only throw. [`vramscope_complete_allocator`] gives
 //! PyTorch's current allocator, which must be of that class, a copy of its table of virtual
 //! functions in which those are replaced.
 //!
-//! Nothing is assumed about the table that is not checked. A function is found in it by its
-//! address, which PyTorch's library exports under a name that has its parameters. Only the
-//! functions for private pools have no exported names: between two functions with names, there must
-//! be as many as PyTorch's headers declare there. On any doubt the allocator is left as it is.
+//! Every assumption about the table is checked. A function is found in it by its address, which
+//! PyTorch's library exports under a mangled name that contains its parameters. Only the functions
+//! for private pools have no exported names: their number between two named functions must be the
+//! number in PyTorch's headers. If any check fails, the allocator is left unchanged.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -22,18 +22,20 @@ use crate::process::StatsReset;
 use crate::statistics::write_text;
 use crate::{CudaProcess, MempoolPair, catch_panic, existing_process, fail, process, try_with_process, with_process};
 
-/// The versions of PyTorch 2 with the declarations in [`POOL_FUNCTIONS`], by the wheels' headers.
+/// Minor versions of PyTorch 2 whose headers declare the functions in [`POOL_FUNCTIONS`].
 const MINORS: std::ops::RangeInclusive<c_int> = 11..=15;
-/// The table of virtual functions of `torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator`.
+/// Mangled name of the table of virtual functions of
+/// `torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator`.
 const TABLE: &CStr = c"_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE";
-/// PyTorch's variable with the current allocator, a `std::atomic<CUDAAllocator*>`.
+/// Mangled name of PyTorch's variable with the current allocator, a `std::atomic<CUDAAllocator*>`.
 const CURRENT_ALLOCATOR: &CStr = c"_ZN3c104cuda20CUDACachingAllocator9allocatorE";
-/// Words of a table of virtual functions before the first function.
+/// Number of words in a table of virtual functions before the first function.
 const WORDS_BEFORE_FUNCTIONS: usize = 2;
-/// The most words that a table is assumed to have, against damage.
+/// Maximum number of words in a table of virtual functions; a larger table counts as damaged.
 const MAX_TABLE_WORDS: usize = 512;
 
-/// The functions of the class that are found by their exported names, and what replaces them.
+/// The replaced functions that are found by their exported, mangled names, each with its
+/// replacement.
 const NAMED: [(&CStr, *const c_void); 4] = [
     (c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm", cache_info as _),
     (c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator17getMemoryFractionEa", memory_fraction as _),
@@ -44,26 +46,29 @@ const NAMED: [(&CStr, *const c_void); 4] = [
     ),
 ];
 
-/// The function before those in [`POOL_FUNCTIONS`], and the one after them.
+/// Mangled name of the function before those in [`POOL_FUNCTIONS`].
 const BEFORE_POOL_FUNCTIONS: &CStr =
     c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator11releasePoolEaSt4pairIyyE";
+/// Mangled name of the function after those in [`POOL_FUNCTIONS`].
 const AFTER_POOL_FUNCTIONS: &CStr =
     c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator14shareIpcHandleEPv";
 
-/// The functions for private pools in their order; `None` for one that is left.
+/// Replacements of the functions for private pools, in the order of the table; `None` for a
+/// function that is not replaced.
 const POOL_FUNCTIONS: [Option<*const c_void>; 5] = [
     Some(pool_use_count as *const c_void),
     Some(create_pool as *const c_void),
     Some(set_use_on_oom as *const c_void),
     Some(set_no_split as *const c_void),
-    // `checkPoolLiveAllocations`, which only graph trees use.
+    // `checkPoolLiveAllocations` is not replaced; only PyTorch's graph trees use it.
     None,
 ];
 
 /// A C++ allocator object; only its address is used.
 type Allocator = *mut c_void;
 
-/// `CUDAAllocator::cacheInfo`: the largest block that can be had, for cuDNN's workspaces.
+/// `CUDAAllocator::cacheInfo`: returns the size of the largest block that can be allocated, which
+/// limits cuDNN's workspaces.
 extern "C-unwind" fn cache_info(_: Allocator, device: i8, largest: *mut usize) {
     let result = catch_panic("cacheInfo", 0, || {
         // SAFETY: PyTorch passes a valid variable.
@@ -74,33 +79,35 @@ extern "C-unwind" fn cache_info(_: Allocator, device: i8, largest: *mut usize) {
     unsafe { *largest = result as usize };
 }
 
-/// `CUDAAllocator::getMemoryFraction`.
+/// `CUDAAllocator::getMemoryFraction`: returns the share of the device's memory that its pool may
+/// reserve.
 extern "C-unwind" fn memory_fraction(_: Allocator, device: i8) -> f64 {
     catch_panic("getMemoryFraction", 1.0, || process().map_or(1.0, |process| process.memory_fraction(device.into())))
 }
 
-/// `CUDAAllocator::resetPeakStats`.
+/// `CUDAAllocator::resetPeakStats`: sets the device's peaks to the current values.
 extern "C-unwind" fn reset_peak_stats(_: Allocator, device: i8) {
     reset_stats(device, StatsReset::Peaks);
 }
 
-/// `CUDAAllocator::resetAccumulatedStats`.
+/// `CUDAAllocator::resetAccumulatedStats`: sets the device's totals to 0.
 extern "C-unwind" fn reset_accumulated_stats(_: Allocator, device: i8) {
     reset_stats(device, StatsReset::Accumulated);
 }
 
+/// Resets counters of a device; does nothing for an unused device.
 fn reset_stats(device: i8, reset: StatsReset) {
     with_process("resetStats", existing_process, |process| process.reset_stats(device.into(), reset));
 }
 
-/// `CUDAAllocator::getPoolUseCount`.
+/// `CUDAAllocator::getPoolUseCount`: returns a private pool's number of users.
 extern "C-unwind" fn pool_use_count(_: Allocator, device: i8, mempool: MempoolPair) -> c_int {
     let users = || Some(existing_process()?.pool(device.into()).ok()?.pool_users(mempool.into()));
     catch_panic("getPoolUseCount", None, users).map_or(0, |users| users as c_int)
 }
 
-/// `CUDAAllocator::createOrIncrefPool`. `custom` points to a `std::shared_ptr` with the program's
-/// own allocator for the pool, null for none.
+/// `CUDAAllocator::createOrIncrefPool`: creates a private pool, or adds a user. `custom` points to
+/// a `std::shared_ptr` with the program's own allocator for the pool, null for none.
 extern "C-unwind" fn create_pool(_: Allocator, device: i8, mempool: MempoolPair, custom: *const *const c_void) {
     // The exception unwinds this frame, so there is nothing to drop or to catch in it.
     if let Some(exception) = try_create_pool(device, mempool, custom) {
@@ -108,7 +115,8 @@ extern "C-unwind" fn create_pool(_: Allocator, device: i8, mempool: MempoolPair,
     }
 }
 
-/// Creates a private pool, or returns the exception that [`create_pool`] must throw.
+/// Creates a private pool, or adds a user to it, and returns `None`; if that fails, returns the
+/// exception that [`create_pool`] must throw.
 #[inline(never)] // As `try_allocate`.
 fn try_create_pool(device: i8, mempool: MempoolPair, custom: *const *const c_void) -> Option<Exception> {
     catch_panic("createOrIncrefPool", None, || {
@@ -131,14 +139,15 @@ fn exception(reason: &str) -> Option<Exception> {
     fail(Failure::Other, reason).err()
 }
 
-/// `CUDAAllocator::setUseOnOOM`.
+/// `CUDAAllocator::setUseOnOOM`: sets whether a private pool's free blocks may serve other requests
+/// at out of memory.
 extern "C-unwind" fn set_use_on_oom(_: Allocator, device: i8, mempool: MempoolPair, use_on_oom: bool) {
     try_with_process("setUseOnOOM", process, |process: &CudaProcess| {
         process.pool(device.into()).map(|pool| pool.set_use_on_oom(mempool.into(), use_on_oom))
     });
 }
 
-/// `CUDAAllocator::setNoSplit`.
+/// `CUDAAllocator::setNoSplit`: stops splitting blocks of a private pool.
 extern "C-unwind" fn set_no_split(_: Allocator, device: i8, mempool: MempoolPair) {
     try_with_process("setNoSplit", process, |process: &CudaProcess| {
         process.pool(device.into()).map(|pool| pool.set_no_split(mempool.into()))
@@ -159,7 +168,7 @@ fn replaced_table(
         found.next().filter(|_| found.next().is_none())
     };
     let mut table = words.to_vec();
-    // Some are not in every version.
+    // Some of these functions do not exist in every version.
     for (name, function) in NAMED.into_iter().filter(|(name, _)| address_of(name).is_some()) {
         let Some(index) = position(name) else {
             return unknown(&format!("it has no {}", name.to_string_lossy()));
@@ -180,7 +189,8 @@ fn replaced_table(
     }
 }
 
-/// Completes PyTorch's current allocator.
+/// Gives PyTorch's current allocator the functions that its class lacks. Fails with the reason, and
+/// then changes nothing.
 fn complete(minor: c_int) -> Result<(), String> {
     let missing = |name: &str| format!("{name} is not loaded");
     let c10_cuda = LoadedLibrary::find(c"libc10_cuda.so").ok_or_else(|| missing("libc10_cuda.so"))?;
@@ -191,7 +201,8 @@ fn complete(minor: c_int) -> Result<(), String> {
     // SAFETY: The variable holds a pointer to an allocator, or null.
     let allocator = unsafe { *current.as_ptr().cast::<Allocator>() };
     let first_function = table.as_ptr().cast::<*const c_void>().wrapping_add(WORDS_BEFORE_FUNCTIONS);
-    // SAFETY: The first word of an object with virtual functions is the address of its first one.
+    // SAFETY: The first word of an object with virtual functions is the address of the first
+    // function in its table.
     if allocator.is_null() || unsafe { *allocator.cast::<*mut *const c_void>() } != first_function {
         return Err("PyTorch's current allocator is not a pluggable one".to_owned());
     }
@@ -207,7 +218,7 @@ fn complete(minor: c_int) -> Result<(), String> {
     Ok(())
 }
 
-/// The entry of a symbol in a library (`Elf64_Sym`).
+/// An entry of a library's symbol table (`Elf64_Sym`).
 #[repr(C)]
 struct SymbolEntry {
     name: u32,
@@ -218,7 +229,7 @@ struct SymbolEntry {
     size: u64,
 }
 
-/// What `dladdr1` says about an address (`Dl_info`).
+/// The library and symbol that `dladdr1` found for an address (`Dl_info`).
 #[repr(C)]
 struct AddressInfo {
     file: *const c_char,
@@ -242,7 +253,7 @@ fn table_words(table: NonNull<c_void>) -> Result<usize, String> {
     let mut info =
         AddressInfo { file: ptr::null(), base: ptr::null_mut(), symbol: ptr::null(), address: ptr::null_mut() };
     let mut entry: *const SymbolEntry = ptr::null();
-    // Not linked: other C libraries do not have it.
+    // `dladdr1` is looked up at run time, because other C libraries than glibc do not have it.
     let find = LoadedLibrary::global_symbol(c"dladdr1").ok_or("this system has no glibc")?;
     // SAFETY: The symbol is the function that the type describes.
     let find = unsafe { std::mem::transmute::<*mut c_void, DlAddr1>(find.as_ptr()) };
@@ -257,11 +268,11 @@ fn table_words(table: NonNull<c_void>) -> Result<usize, String> {
     Ok(words)
 }
 
-/// Gives PyTorch's current allocator, which is this library as a `CUDAPluggableAllocator`, what
-/// that class lacks: `torch.cuda.MemPool` (from PyTorch 2.11 on), the memory fraction, and the
-/// largest free block, which cuDNN's search for algorithms needs. `minor` is the minor version of
-/// PyTorch 2. Call it after `change_current_allocator`, before CUDA is used. Returns 0, or 1 with
-/// the reason in `text`; the allocator is then unchanged.
+/// Adds functions that `CUDAPluggableAllocator` lacks to PyTorch's current allocator, which must be
+/// this library: `torch.cuda.MemPool` (from PyTorch 2.11 on), the memory fraction, and the size of
+/// the largest free block, which cuDNN's search for algorithms needs. `minor` is the minor version
+/// of PyTorch 2. Call it after `change_current_allocator`, before CUDA is used. Returns 0, or 1
+/// with the reason in `text`; the allocator is then unchanged.
 ///
 /// # Safety
 /// `text` is null or points to `capacity` writable bytes.
@@ -277,8 +288,8 @@ pub unsafe extern "C" fn vramscope_complete_allocator(minor: c_int, text: *mut c
 mod tests {
     use super::*;
 
-    /// A table with the named functions, `count` functions for private pools, and three others. The
-    /// address of a name stands for the function of that name.
+    /// Returns a table with the named functions, `count` functions for private pools, and three
+    /// others. The address of a name is used as the address of the function of that name.
     fn table_with(count: usize) -> Vec<*const c_void> {
         let address = |name: &CStr| name.as_ptr().cast();
         let mut words = vec![ptr::null(), address(c"type"), address(c"destructor")];
@@ -301,7 +312,7 @@ mod tests {
         assert_eq!(changed, [3, 4, 5, 6, 8, 9, 10, 11]);
         assert_eq!(table[3], cache_info as *const c_void);
         assert_eq!(table[9], create_pool as *const c_void);
-        // An older version has no functions for private pools that are known.
+        // In an older version, the functions for private pools are not known, so they stay.
         let table = replaced_table(&words, 10, address_of).expect("the table is known");
         assert_eq!(table[8..], words[8..]);
     }

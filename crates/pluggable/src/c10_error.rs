@@ -1,13 +1,14 @@
 //! Throws PyTorch's own C++ exception for out of memory, `c10::OutOfMemoryError`.
 //!
-//! PyTorch turns it into `torch.OutOfMemoryError`, and catches it itself where it can do with less
-//! memory (cuDNN's search for algorithms). It is an object of PyTorch's library `libc10.so`, so it
-//! is made by that library's functions, found by their names:
+//! PyTorch converts the exception to `torch.OutOfMemoryError`, and catches it itself where it can
+//! continue with less memory (cuDNN's search for algorithms). The exception's class is in PyTorch's
+//! library `libc10.so`, so the object is created by that library's functions, found by their names:
 //!
 //! - The constructor of the base class `c10::Error` creates the object. Neither its layout nor its
 //!   size matters here: more memory is reserved than any version needs.
-//! - The table of virtual functions makes it a `c10::OutOfMemoryError`, which adds no data. It also
-//!   has the type's description and its destructor, at places that the C++ ABI fixes.
+//! - The table of virtual functions makes it a `c10::OutOfMemoryError`, which adds no data to
+//!   `c10::Error`. The table also contains the type's description and its destructor, at positions
+//!   that the C++ ABI defines.
 //!
 //! A test throws and catches it with the libraries of each supported version.
 
@@ -17,12 +18,12 @@ use std::ptr::{self, NonNull};
 
 use crate::loaded::LoadedLibrary;
 
-/// Bytes reserved for the exception's object, several times what it has in any version (128).
+/// Bytes reserved for the exception's object; in every version the object has at most 128.
 const OBJECT_BYTES: usize = 1024;
 /// Words of a table of virtual functions before the first function: the offset to the object's
 /// start, and the type's description.
 const WORDS_BEFORE_FUNCTIONS: usize = 2;
-/// The name of the type in its description.
+/// The mangled name of `c10::OutOfMemoryError`, which the type's description contains.
 const TYPE_NAME: &CStr = c"N3c1016OutOfMemoryErrorE";
 
 /// A C++ `c10::SourceLocation`, which error messages with a C++ stack show.
@@ -63,7 +64,8 @@ type AllocateException = unsafe extern "C-unwind" fn(usize) -> *mut c_void;
 /// destructor.
 type Throw = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !;
 
-/// The names of what depends on the ABI of `std::string` that a version of PyTorch was built with.
+/// The mangled names of functions that depend on the ABI of `std::string` with which a version of
+/// PyTorch was built.
 struct StringAbi {
     new_string: &'static CStr,
     drop_string: &'static CStr,
@@ -71,7 +73,8 @@ struct StringAbi {
     new_error: &'static CStr,
 }
 
-/// The ABI of GCC 5 and later, which PyTorch is built with since 2.7; then the older one.
+/// The two ABIs of `std::string`: that of GCC 5 and later, with which PyTorch is built since 2.7,
+/// and the older one.
 const STRING_ABIS: [StringAbi; 2] = [
     StringAbi {
         new_string: c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_",
@@ -99,11 +102,11 @@ pub(crate) struct OutOfMemoryType {
 }
 
 impl OutOfMemoryType {
-    /// Finds PyTorch's type; `None` if PyTorch is not loaded, or has not the type that this module
-    /// describes.
+    /// Finds PyTorch's type; `None` if PyTorch is not loaded, or its type differs from the one that
+    /// this module describes.
     pub(crate) fn find(runtime: LoadedLibrary) -> Option<Self> {
         let c10 = LoadedLibrary::find(c"libc10.so")?;
-        // The type is in the library whose sources throw it.
+        // Depending on the version, the type is in `libc10.so` or in `libc10_cuda.so`.
         let table = [Some(c10), LoadedLibrary::find(c"libc10_cuda.so")]
             .into_iter()
             .flatten()

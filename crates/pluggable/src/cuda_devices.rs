@@ -6,7 +6,7 @@ use vramscope_trace::DeviceInfo;
 
 use crate::process::DeviceSource;
 
-/// The process that has used the driver first. CUDA does not work in its forked children.
+/// Which process has used the driver. CUDA does not work in children forked from it afterwards.
 static CLAIM: ProcessClaim = ProcessClaim::new();
 
 /// Returns true in a child of a process that had used the driver before the fork.
@@ -15,8 +15,8 @@ pub(crate) fn is_unusable() -> bool {
     CLAIM.is_of_parent()
 }
 
-/// Every GPU that the driver shows this process, each in its primary context, which PyTorch uses
-/// too.
+/// The source of all GPUs that this process can use. Each is opened in its primary context, which
+/// PyTorch also uses.
 #[derive(Debug)]
 pub(crate) struct CudaDevices;
 
@@ -24,7 +24,7 @@ impl DeviceSource for CudaDevices {
     type Device = CudaDevice;
 
     fn list(&self) -> Result<Vec<DeviceInfo>, String> {
-        // Before the driver is used: a child may be forked meanwhile.
+        // Claimed before the driver is used, because a child may be forked meanwhile.
         if !CLAIM.claim() {
             return Err("this process was forked after CUDA was used, so CUDA does not work in it".to_owned());
         }

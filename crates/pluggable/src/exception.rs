@@ -1,10 +1,11 @@
 //! Throws the C++ exception that reports a failed request.
 //!
 //! PyTorch does not check the pointer that an allocator returns, so a null pointer would become an
-//! illegal memory access in a kernel. It does handle C++ exceptions, which its bindings turn into
-//! Python exceptions. Out of memory is PyTorch's own exception (`c10_error.rs`). For other
-//! failures, and with a PyTorch whose exception is not known, libstdc++ has a function, part of its
-//! ABI since GCC 3.4, that creates a `std::runtime_error` from a text and throws it.
+//! illegal memory access in a kernel. But its bindings convert C++ exceptions to Python exceptions.
+//! Out of memory is reported by PyTorch's own exception (`c10_error.rs`). Other failures, and all
+//! failures with a version of PyTorch whose exception is not known, are reported by a
+//! `std::runtime_error`: a function of libstdc++, part of its ABI since GCC 3.4, creates one from a
+//! text and throws it.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_void};
@@ -26,7 +27,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// What a C++ exception reports, which decides its type.
+/// The kind of failure that a C++ exception reports, which decides the exception's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// A device has no memory for a request: `c10::OutOfMemoryError`.
@@ -65,7 +66,7 @@ impl Exception {
             *stored = text;
             stored.as_ptr()
         };
-        // Fails only while the thread ends.
+        // Access to the thread-local message fails only while the thread ends.
         let message = MESSAGE.try_with(store).ok()?;
         Some(Self { kind, message })
     }

@@ -17,7 +17,7 @@
 //!
 //! - This file has the functions that PyTorch calls, `recording.rs` and `statistics.rs` those that
 //!   a program or `vramscope.use_pool()` calls through `ctypes`. No panic leaves them.
-//! - `allocator.rs` supplies what PyTorch's class for such libraries lacks.
+//! - `allocator.rs` adds functions that PyTorch's class for pluggable allocators lacks.
 //! - `exception.rs` reports a failed request as a C++ exception, which PyTorch turns into a Python
 //!   exception; `c10_error.rs` has PyTorch's own exception for out of memory.
 //! - `process.rs` has the state behind the functions: pools, recording and page, for any device.
@@ -55,7 +55,7 @@ type CudaProcess = ProcessState<CudaDevices>;
 /// needs it. A forked child has a state of its own.
 static PROCESS: ProcessLocal<OnceLock<CudaProcess>> = ProcessLocal::new();
 
-/// The rank of this process's parent at the fork, if [`vramscope_after_fork`] has noted it.
+/// The rank of this process's parent at the fork, stored by [`vramscope_after_fork`].
 static PARENT_RANK: ProcessLocal<OnceLock<Rank>> = ProcessLocal::new();
 
 /// Detects forks from the moment on when the library is loaded.
@@ -65,8 +65,8 @@ static PARENT_RANK: ProcessLocal<OnceLock<Rank>> = ProcessLocal::new();
 #[unsafe(link_section = ".init_array")]
 static DETECT_FORKS: extern "C" fn() = lifecycle::detect_forks;
 
-/// What the program has chosen, for its process and for children that are forked before it uses a
-/// device.
+/// The settings and out-of-memory observers that the program has set. They also apply to children
+/// that are forked before the program uses a device.
 #[derive(Clone, Default)]
 struct Choices {
     /// `None` for the settings of the environment.
@@ -76,15 +76,17 @@ struct Choices {
 
 static CHOICES: InheritedValue<Choices> = InheritedValue::new();
 
-/// Locked while the library's state is created, and while a choice is stored and applied to it:
-/// otherwise a choice could be stored too late for the new state, and find no state to change.
+/// Locked while the library's state is created, and while [`Choices`] are stored and applied to it.
+/// Without the lock, a thread could store a choice after another thread has read the choices for a
+/// new state, and before that state exists.
 static CREATION: ProcessMutex<()> = ProcessMutex::new();
 
 /// Returns the library's state in this process, creating it in the first call; `None` in a child of
 /// a process that had used the driver before the fork: CUDA does not work there.
 #[inline]
 fn process() -> Option<&'static CudaProcess> {
-    // The state of a parent is not used: its threads may have left it in any state.
+    // A child does not use its parent's state, because the parent's threads may have left it
+    // inconsistent.
     if cuda_devices::is_unusable() { None } else { Some(PROCESS.get().get().unwrap_or_else(create_process)) }
 }
 
@@ -218,9 +220,9 @@ pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *m
 /// Allocates device memory for [`vramscope_malloc`], or returns the exception that it must throw,
 /// also after a panic.
 ///
-/// It is a function of its own, because a frame with something to catch has handlers, which the
-/// exception's unwinder would run: with the unwinder that this library is linked with, which is
-/// another one in the wheel.
+/// It is not part of [`vramscope_malloc`], because the exception unwinds that function's frame. A
+/// frame that catches panics has handlers, which use the unwinder that this library is linked with;
+/// in the wheel, that is not the unwinder of the C++ exception.
 #[inline(never)]
 fn try_allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
     let result = catch_panic("vramscope_malloc", None, || Some(allocate(size, device, stream)));
@@ -255,7 +257,7 @@ fn fail(failure: Failure, reason: &str) -> Result<*mut c_void, Exception> {
     if let Some(exception) = Exception::new(failure, reason) {
         return Err(exception);
     }
-    // Never waits: in a forked child, the lock may be held by a thread of the parent.
+    // Does not wait for the lock, which a thread of the parent may hold in a forked child.
     let is_new = LAST_PRINTED.try_lock().map_or(true, |mut last| {
         let is_new = *last != reason;
         reason.clone_into(&mut last);

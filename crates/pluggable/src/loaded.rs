@@ -24,16 +24,16 @@ const RTLD_NOLOAD: c_int = 4;
 pub(crate) struct LoadedLibrary(NonNull<c_void>);
 
 impl LoadedLibrary {
-    /// Returns the library with this file name; `None` if it is not loaded. Python loads PyTorch
-    /// with local symbols, so libraries have to be found by their names.
+    /// Returns the library with this file name; `None` if it is not loaded. Python loads PyTorch's
+    /// libraries with local symbols, so a global lookup does not find their symbols.
     pub(crate) fn find(name: &CStr) -> Option<Self> {
         // SAFETY: The name ends with a 0. The library is already loaded, so none of its code runs;
         // the reference that this adds is never released, so it stays loaded.
         NonNull::new(unsafe { dlopen(name.as_ptr(), RTLD_NOW | RTLD_NOLOAD) }).map(Self)
     }
 
-    /// Returns the address of a function or variable of any library that the program itself needs,
-    /// such as the C library.
+    /// Returns the address of a function or variable in the global scope: of the program or a
+    /// library that it is linked with, such as the C library.
     pub(crate) fn global_symbol(name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: The name ends with a 0. On Linux, null means the global scope.
         NonNull::new(unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) })

@@ -12,8 +12,9 @@ use crate::process::SessionStart;
 use crate::statistics::{read_text, write_text};
 use crate::{catch_panic, existing_process, parent_rank, process, with_process};
 
-/// The environment variables that the arguments of [`vramscope_start`] replace.
+/// Environment variable that the argument `listen` of [`vramscope_start`] replaces.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
+/// Environment variable that the argument `record` of [`vramscope_start`] replaces.
 const RECORD: &str = "VRAMSCOPE_RECORD";
 
 /// Records a mark (a named moment, such as the start of a training step) on every GPU in use. Does
@@ -23,7 +24,7 @@ const RECORD: &str = "VRAMSCOPE_RECORD";
 /// `name` is null or points to a string that ends with a 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramscope_mark(name: *const c_char) {
-    // SAFETY: The caller guarantees the same.
+    // SAFETY: The caller guarantees a string or null.
     unsafe { vramscope_mark_stage(name, 0) }
 }
 
@@ -88,9 +89,10 @@ pub extern "C" fn vramscope_stop() -> c_int {
 /// `record`, unless they are null. Its newest part is also kept in memory. If pools exist, it
 /// begins with their present state. Other options are those of the environment.
 ///
-/// Returns 0, and 2 if a recording is in progress, with the page's address in `text`, as
-/// [`vramscope_memory_stats_json`](crate::statistics::vramscope_memory_stats_json) writes it; 1 if
-/// it could not be started, with the reason.
+/// Returns 0 if the recording was started and 2 if one is already in progress, and writes the
+/// page's address to `text`. Returns 1 if the recording could not be started, and writes the reason
+/// to `text`. The text is cut as by
+/// [`vramscope_memory_stats_json`](crate::statistics::vramscope_memory_stats_json).
 ///
 /// # Safety
 /// `listen` and `record` are null or point to strings that end with a 0, and `text` is null or
@@ -127,7 +129,7 @@ fn start(listen: Option<String>, record: Option<String>) -> Result<SessionStart,
     if let Some(error) = errors.first().filter(|_| wants_page && options.listen.is_none()) {
         return Err(error.to_string());
     }
-    // Nothing is lost: the program asked for this recording.
+    // The program waits if the recorder is too slow, so that this recording has every event.
     options.overflow = options.overflow.or(Some(Overflow::Wait));
     options.parent_rank = parent_rank();
     process()

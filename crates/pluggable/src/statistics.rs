@@ -134,12 +134,12 @@ pub unsafe extern "C" fn vramscope_free_bytes(bytes: *mut u8, length: usize) {
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(bytes, length)) });
 }
 
-/// A function that is told of an out-of-memory: device, requested bytes, and the device's total and
-/// free bytes.
+/// A function that is called at out-of-memory with the device, the requested bytes, and the
+/// device's total and free bytes.
 pub type OutOfMemoryCallback = extern "C" fn(c_int, u64, u64, u64);
 
-/// Calls `callback` at every out-of-memory, before the request fails, on the thread of the request.
-/// It must not throw.
+/// Registers `callback`, which is called at every out-of-memory, before the request fails, on the
+/// thread of the request. The callback must not throw.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_attach_out_of_memory_observer(callback: OutOfMemoryCallback) {
     with_process("vramscope_attach_out_of_memory_observer", process, |process| {
@@ -169,7 +169,7 @@ mod tests {
                 configure("max_split_size_mb:64").expect("valid settings");
                 is_stored.send(()).expect("the test waits");
             });
-            // A thread that creates the state has read the settings by now.
+            // By now, a thread that creates the state has read the settings.
             assert_eq!(stored.recv_timeout(Duration::from_millis(200)), Err(RecvTimeoutError::Timeout));
             assert!(CHOICES.get().settings.is_none());
             drop(creation);

@@ -11,10 +11,10 @@ pub(crate) const MAX_TEXT_BYTES: usize = 1024;
 /// Most bytes that are read of a line table. Instructions past the cut have no line number.
 pub(crate) const MAX_LINE_TABLE_BYTES: usize = 64 << 10;
 
-/// Size of a buffer that holds the facts of any code object.
+/// Size of a buffer for the facts of any code object, in bytes.
 pub(crate) const CODE_BUFFER_BYTES: usize = 2 * MAX_TEXT_BYTES + MAX_LINE_TABLE_BYTES;
 
-/// Number of bytes that are read at a time of a string.
+/// Number of bytes of a string that are read at a time.
 const TEXT_CHUNK_BYTES: usize = 256;
 
 /// The facts of a code object, which never change.
@@ -36,8 +36,8 @@ pub(crate) struct CodeFacts<'b> {
 
 /// Reads a code object's facts into `buffer`, without allocating.
 ///
-/// Text and table that exceed the buffer are cut. [`CODE_BUFFER_BYTES`] hold all that is read of
-/// any code object. Unpaired surrogates become U+FFFD.
+/// Names and line table are cut at the end of the buffer; a buffer of [`CODE_BUFFER_BYTES`] is
+/// always large enough. Unpaired surrogates become U+FFFD.
 ///
 /// # Errors
 ///

@@ -14,11 +14,11 @@ use super::layout::{
 const OBJECT_BYTES: usize = 512;
 
 thread_local! {
-    /// What [`current_thread_state`] returns on this thread.
+    /// The address that [`current_thread_state`] returns on this thread.
     static THREAD_STATE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Stands for `PyGILState_GetThisThreadState`.
+/// Replaces `PyGILState_GetThisThreadState` in tests.
 extern "C" fn current_thread_state() -> *mut c_void {
     ptr::with_exposed_provenance_mut(THREAD_STATE.get())
 }
@@ -39,7 +39,7 @@ pub(crate) struct FakeInterpreter {
     objects: Vec<Box<[u64]>>,
     code_type: usize,
     thread_state: usize,
-    /// Where the pointer to the innermost frame is.
+    /// Address of the pointer to the innermost frame.
     innermost: usize,
 }
 
@@ -67,11 +67,12 @@ impl FakeInterpreter {
 
     /// Returns a walker that leaves the calling thread's thread state as it is.
     pub(crate) fn walker_without_thread_state(&self) -> FrameWalker {
-        // SAFETY: Both stand for CPython's, in memory of this interpreter.
+        // SAFETY: The type and the function replace CPython's, and refer to memory of this
+        // interpreter.
         unsafe { FrameWalker::new(self.layout, self.code_type, current_thread_state) }
     }
 
-    /// Creates an object of zeros.
+    /// Creates an object of `bytes` zero bytes and returns its address.
     pub(crate) fn object(&mut self, bytes: usize) -> usize {
         self.objects.push(vec![0; bytes.div_ceil(8)].into_boxed_slice());
         self.objects.last_mut().map_or(0, |object| object.as_mut_ptr().expose_provenance())
@@ -100,7 +101,7 @@ impl FakeInterpreter {
         self.write_bytes(object, offset, &value.to_ne_bytes());
     }
 
-    /// Creates a `bytes`.
+    /// Creates a Python `bytes` object and returns its address.
     pub(crate) fn byte_string(&mut self, bytes: &[u8]) -> usize {
         let object = self.object(BYTES_DATA + bytes.len() + 1);
         self.write_word(object, OBJECT_SIZE, bytes.len());
@@ -109,7 +110,7 @@ impl FakeInterpreter {
         object
     }
 
-    /// Creates a `str` of code points.
+    /// Creates a Python `str` object of these code points and returns its address.
     pub(crate) fn text(&mut self, characters: &[u32], kind: TextKind) -> usize {
         let size = match kind {
             TextKind::Ascii => 1,
@@ -135,14 +136,14 @@ impl FakeInterpreter {
         object
     }
 
-    /// Creates a code object with ASCII names, one argument and a first line.
+    /// Creates a code object with ASCII names and one argument, and returns its address.
     pub(crate) fn code(&mut self, file_name: &str, name: &str, first_line: i32, line_table: &[u8]) -> usize {
         let code = self.object(OBJECT_BYTES);
         self.write_code(code, file_name, name, first_line, line_table);
         code
     }
 
-    /// Writes a code object at an address, where another one may have been.
+    /// Writes a code object at the address `code`, which may replace an earlier code object.
     pub(crate) fn write_code(&mut self, code: usize, file_name: &str, name: &str, first_line: i32, line_table: &[u8]) {
         let layout = self.layout;
         let characters = |text: &str| text.chars().map(u32::from).collect::<Vec<_>>();
@@ -161,8 +162,8 @@ impl FakeInterpreter {
         }
     }
 
-    /// Calls a Python function: pushes a frame, and returns its address. `first_local` is written
-    /// as it is, with its tags.
+    /// Calls a Python function: pushes a frame, and returns its address. `first_local` is the
+    /// pointer to write to the first local variable, including its tag bits.
     pub(crate) fn push_frame(&mut self, code: usize, instruction_offset: i32, first_local: usize) -> usize {
         let frame = self.push(code);
         self.write_word(frame, self.layout.frame_first_local, first_local);
@@ -170,7 +171,7 @@ impl FakeInterpreter {
         frame
     }
 
-    /// Writes the instruction of a frame of a code object.
+    /// Sets the current instruction of a frame, as a byte offset in the bytecode of `code`.
     pub(crate) fn write_instruction(&mut self, frame: usize, code: usize, instruction_offset: i32) {
         let layout = self.layout;
         match layout.code_bytecode {
@@ -182,7 +183,8 @@ impl FakeInterpreter {
         }
     }
 
-    /// Pushes a frame of the interpreter itself, which has the given executable.
+    /// Pushes a frame that belongs to the interpreter itself, with `executable` in place of a code
+    /// object.
     pub(crate) fn push_interpreter_frame(&mut self, executable: usize) {
         let frame = self.push(executable);
         if let Some(offset) = self.layout.frame_owner {
@@ -190,7 +192,7 @@ impl FakeInterpreter {
         }
     }
 
-    /// Links a new frame as the innermost.
+    /// Creates a frame, links it as the innermost one and returns its address.
     fn push(&mut self, executable: usize) -> usize {
         let layout = self.layout;
         let frame = self.object(OBJECT_BYTES);

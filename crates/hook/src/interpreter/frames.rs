@@ -19,13 +19,13 @@ const MAX_STEPS: usize = 2 * MAX_FRAMES;
 /// Any thread may call it while the interpreter exists.
 pub(crate) type CurrentThreadState = unsafe extern "C" fn() -> *mut c_void;
 
-/// One Python frame, as plain numbers.
+/// A Python frame as addresses and numbers, without references to Python objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameRef {
     /// Address of the frame's code object, which lives at least as long as the frame.
     pub(crate) code: usize,
-    /// A number that differs between code objects that had one address at different times, as those
-    /// of generated code have; see [`code_identity`].
+    /// A number that distinguishes code objects that had one address at different times, as happens
+    /// with generated code; see [`code_identity`].
     pub(crate) code_identity: u64,
     /// Offset in the code's bytecode of the instruction that runs, in bytes (Python's `f_lasti`).
     /// Negative before the first instruction.
@@ -38,7 +38,7 @@ pub(crate) struct FrameRef {
     pub(crate) first_local: usize,
 }
 
-/// Finds the Python frames of the current thread without the GIL.
+/// A reader of the Python frames of the current thread, which does not need the GIL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameWalker {
     layout: &'static Layout,
@@ -85,7 +85,7 @@ impl FrameWalker {
         let Ok(()) = unsafe { self.walk_from(&DirectMemory, thread_state.expose_provenance(), visit) };
     }
 
-    /// Returns the address of the current thread's `PyThreadState`, or 0.
+    /// Returns the address of the current thread's `PyThreadState`; 0 if it has none.
     pub(super) fn thread_state(&self) -> usize {
         // SAFETY: As in `walk`.
         unsafe { (self.current_thread_state)() }.expose_provenance()

@@ -1,16 +1,17 @@
-//! Tells code objects apart that have one address at different times.
+//! Distinguishes code objects that have one address at different times.
 
 use super::layout::{BYTES_DATA, HASH, Layout, OBJECT_SIZE, TEXT_LENGTH, TEXT_STATE};
 use super::memory::Memory;
 use crate::hash::mix;
 
-/// Returns a number that tells a code object from others that have its address later or had it
-/// before.
+/// Returns a number that distinguishes a code object from those that have its address at other
+/// times.
 ///
 /// From CPython 3.12 on, it is the number of the code object, which is never used again; 0 for all
 /// code objects once the 32-bit numbers are used up. Earlier versions do not number code objects:
 /// there, it depends on the name, the first line, and the length and the last 16 bytes of the file
-/// name and of the line table. To read all of them would take several times as long as the walk.
+/// name and of the line table. Reading the whole texts and tables would take several times as long
+/// as the walk.
 ///
 /// # Errors
 ///
@@ -31,7 +32,8 @@ pub(super) unsafe fn code_identity<M: Memory>(layout: &Layout, memory: &M, code:
     }
 }
 
-/// Returns a digest of what the frames of a code object show.
+/// Returns a hash of a code object's name, first line, file name and line table, of which long ones
+/// are read only in part.
 ///
 /// # Errors
 ///

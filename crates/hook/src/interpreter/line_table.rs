@@ -24,7 +24,7 @@ pub(crate) struct LineTable<'b> {
     bytes: &'b [u8],
 }
 
-/// Consecutive instructions on one line.
+/// A range of consecutive instructions of one source line.
 struct LineRange {
     /// Offset behind the last instruction, in bytes.
     end: u64,
@@ -87,11 +87,11 @@ fn locations(bytes: &[u8], first_line: i64) -> impl Iterator<Item = LineRange> {
         let (head, arguments) = entry.split_first().unwrap_or((&0, &[]));
         end += (u64::from(head & 0b111) + 1) * INSTRUCTION_BYTES;
         let delta = match head >> 3 & 0b1111 {
-            // Columns on the line of the previous entry.
+            // Kind 0 to 9: columns on the line of the previous entry.
             0..=9 => 0,
-            // Columns 0 to 2 lines further.
+            // Kind 10 to 12: columns on a line 0 to 2 lines further.
             kind @ 10..=12 => i64::from(kind - 10),
-            // A line without columns; a range of lines with columns.
+            // Kind 13: a line without columns; kind 14: a range of lines with columns.
             13 | 14 => signed_varint(arguments),
             _ => return LineRange { end, line: None },
         };

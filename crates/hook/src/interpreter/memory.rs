@@ -130,7 +130,7 @@ unsafe extern "C" {
 /// Uses `process_vm_readv`, or `/proc/self/mem` where a sandbox forbids that call.
 #[derive(Debug)]
 pub(crate) struct CheckedMemory {
-    /// `/proc/self/mem`, if `process_vm_readv` is forbidden.
+    /// `/proc/self/mem`, open for reading, if `process_vm_readv` is forbidden.
     file: Option<File>,
 }
 
@@ -139,7 +139,7 @@ impl CheckedMemory {
     ///
     /// # Errors
     ///
-    /// [`ReadError`] if the system allows neither way to read it.
+    /// [`ReadError`] if the system allows neither `process_vm_readv` nor `/proc/self/mem`.
     pub(crate) fn new() -> Result<Self, ReadError> {
         let (probe, mut byte) = (0x5a_u8, [0; 1]);
         let address = (&raw const probe).expose_provenance();

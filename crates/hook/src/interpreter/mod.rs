@@ -8,8 +8,8 @@
 //! It supports CPython 3.10 to 3.14 with the GIL, on x86-64 and aarch64 Linux.
 //!
 //! - `layout.rs` has the offsets of each version. `check_layout.c` checks them against the headers.
-//! - `frames.rs` walks the frames, innermost first, and `identity.rs` tells their code objects
-//!   apart. Only these are on the recorder's hot path.
+//! - `frames.rs` walks the frames, innermost first, and `identity.rs` distinguishes their code
+//!   objects. Only these two files are on the recorder's hot path.
 //! - `code.rs` reads a code object: file name, function name, line table. It runs once for each
 //!   code object.
 //! - `line_table.rs` converts an instruction offset to a line number.

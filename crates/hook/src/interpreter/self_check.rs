@@ -13,7 +13,8 @@ use super::memory::{CheckedMemory, Memory, ReadError};
 pub(crate) struct ExpectedFrame<'a> {
     /// `id(frame.f_code)`
     pub(crate) code: usize,
-    /// `frame.f_lasti`. `None` for the innermost frame, which goes on after Python has read it.
+    /// `frame.f_lasti`. `None` for the innermost frame, which runs on after Python has read the
+    /// value.
     pub(crate) instruction_offset: Option<i32>,
     /// `frame.f_lineno`. `None` for the innermost frame, or if Python has no line.
     pub(crate) line: Option<u32>,
@@ -58,7 +59,8 @@ pub(crate) enum SelfCheckError {
 ///
 /// # Errors
 ///
-/// [`SelfCheckError`] is the first difference, or the read that failed. Do not use the walker then.
+/// [`SelfCheckError`] says which difference was found first, or which read failed. The walker must
+/// not be used then.
 pub(crate) fn check_frames(walker: &FrameWalker, expected: &[ExpectedFrame<'_>]) -> Result<(), SelfCheckError> {
     let memory = CheckedMemory::new()?;
     let layout = walker.layout();
@@ -93,7 +95,7 @@ pub(crate) fn check_frames(walker: &FrameWalker, expected: &[ExpectedFrame<'_>])
         }
         // SAFETY: `CheckedMemory` has no requirement.
         let code = unsafe { read_code(walker, &memory, found.code, &mut buffer)? };
-        // A table that was cut lacks the lines of later instructions.
+        // A line table that was cut has no lines for later instructions.
         let is_whole = code.line_table.len() < MAX_LINE_TABLE_BYTES;
         let line = code.line_table.line_number(found.instruction_offset);
         if let Some(expected) = expected.line
@@ -141,7 +143,7 @@ mod tests {
     use super::super::line_table::LineTableFormat;
     use super::*;
 
-    /// Creates an interpreter with two frames, and what Python would report of them.
+    /// Creates an interpreter with two frames, and the frames as Python would report them.
     fn two_frames(layout: &'static super::super::Layout) -> (FakeInterpreter, [ExpectedFrame<'static>; 2]) {
         let mut interpreter = FakeInterpreter::new(layout);
         // The first instructions are on line 11.

@@ -1,8 +1,8 @@
-//! The code of all loaded libraries, with what is needed to unwind frames in it.
+//! The code of all loaded libraries, with the tables to unwind frames in it.
 //!
-//! A map is created once and never freed, so that the tracker can read the current one without a
-//! lock while the follower replaces it. What it says of a library is kept in later maps. Unwind
-//! tables are read from the library's file, so that they stay readable when it is unloaded.
+//! A map is never changed or freed, so that the tracker can read the current map without a lock
+//! while the follower replaces it. Later maps share the descriptions of libraries. Unwind tables
+//! are read from the library's file, so that they stay readable when the library is unloaded.
 
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -21,34 +21,35 @@ use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, U
 /// The unwinder of framehop, which allocates nothing while it unwinds.
 pub(super) type Unwinder = UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>;
 
-/// Maximum number of maps. Each takes some ten kilobytes; a program loads most of its libraries
-/// before it uses a GPU.
+/// Maximum number of code maps in a process; then libraries loaded later remain unknown. A map
+/// takes some ten kilobytes; a program loads most of its libraries before it uses a GPU.
 const MAX_MAPS: usize = 256;
-/// How often the follower looks for new libraries.
+/// Interval at which the follower checks for newly loaded libraries.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often it does after a frame was in unknown code.
+/// Interval at which the follower checks for newly loaded libraries after a frame was in unknown
+/// code.
 const UNKNOWN_CODE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a library's code is.
+/// Which library some code belongs to: this one, the Python interpreter, or another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CodeKind {
-    /// This library.
+    /// This library, whose frames are not shown.
     Own,
-    /// The Python interpreter, whose frames are shown as those of Python.
+    /// The Python interpreter, in place of whose frames the Python frames are shown.
     Interpreter,
     Other,
 }
 
-/// A library that was loaded at some time.
+/// The file of a library that is or was loaded in this process.
 #[derive(Debug)]
 pub(super) struct LibraryFile {
     pub(super) path: PathBuf,
-    /// What is added to the addresses in the file.
+    /// Load address: the difference between addresses in memory and in the file.
     pub(super) base: u64,
     code: Vec<Range<u64>>,
     pub(super) kind: CodeKind,
     program_headers: Vec<ProgramHeader>,
-    /// The symbol table and its names, once they were needed.
+    /// The symbol table and its names, read at their first use.
     symbols: OnceLock<[Section; 2]>,
 }
 
@@ -65,7 +66,7 @@ impl LibraryFile {
         self.symbols.get_or_init(read).map(|section| section.bytes)
     }
 
-    /// Returns true if the library's code has an address.
+    /// Returns true if `address` is in the library's code.
     pub(super) fn contains(&self, address: u64) -> bool {
         self.code.iter().any(|range| range.contains(&address))
     }
@@ -74,12 +75,12 @@ impl LibraryFile {
 /// The code of all loaded libraries at one moment.
 pub(super) struct CodeMap {
     pub(super) unwinder: Unwinder,
-    /// Start and end of each range of code, by address.
+    /// Start, end and kind of each range of code, in order of address.
     ranges: Vec<(u64, u64, CodeKind)>,
 }
 
 impl CodeMap {
-    /// Returns what the code at an address is; `None` if it is unknown.
+    /// Returns the kind of the code at an address; `None` if no known library has code there.
     #[inline]
     pub(super) fn kind(&self, address: u64) -> Option<CodeKind> {
         let after = self.ranges.partition_point(|&(start, ..)| start <= address);
@@ -88,13 +89,14 @@ impl CodeMap {
     }
 }
 
-/// The map that the tracker uses; null until C++ frames are wanted.
+/// The map that the tracker uses; null until [`enable`] is called.
 static CURRENT: AtomicPtr<CodeMap> = AtomicPtr::new(ptr::null_mut());
-/// True once a frame was in code that the map does not have.
+/// True if the tracker has found a frame in code that the map does not have, since the last check
+/// for new libraries.
 static HAS_UNKNOWN_CODE: AtomicBool = AtomicBool::new(false);
 pub(super) static LIBRARIES: ProcessMutex<Option<Libraries>> = ProcessMutex::new();
 
-/// All libraries that were loaded at some time, and how the current map was made.
+/// All libraries that are or were loaded, and the state of the search for new ones.
 pub(super) struct Libraries {
     /// Address of a function of the Python interpreter, if there is one.
     interpreter: Option<u64>,
@@ -116,7 +118,8 @@ pub(super) fn report_unknown_code() {
     HAS_UNKNOWN_CODE.store(true, Ordering::Relaxed);
 }
 
-/// Calls `f` with all libraries that were loaded at some time, latest first.
+/// Returns the library whose code contains `address`, loaded now or earlier, the latest one first;
+/// `None` if there is none.
 pub(super) fn find_library(address: u64) -> Option<&'static LibraryFile> {
     let libraries = LIBRARIES.lock();
     let known = libraries.as_ref().map_or(&[][..], |libraries| &libraries.known);
@@ -124,7 +127,8 @@ pub(super) fn find_library(address: u64) -> Option<&'static LibraryFile> {
 }
 
 /// Prepares to read C++ frames. `interpreter` is the address of a function of the Python
-/// interpreter, if there is one. Not for the tracker: it reads files and allocates memory.
+/// interpreter, if there is one. The tracker must not call this, because it reads files and
+/// allocates memory.
 pub(crate) fn enable(interpreter: Option<usize>) {
     let mut libraries = LIBRARIES.lock();
     let libraries = libraries.get_or_insert_with(|| Libraries {
@@ -139,7 +143,8 @@ pub(crate) fn enable(interpreter: Option<usize>) {
     }
 }
 
-/// Makes a new map if libraries have been loaded or unloaded. Cheap if it was called just before.
+/// Makes a new map if libraries have been loaded or unloaded. Returns at once if the last check was
+/// less than [`INTERVAL`] ago.
 pub(crate) fn refresh() {
     let mut libraries = LIBRARIES.lock();
     let Some(libraries) = libraries.as_mut() else { return };
@@ -155,7 +160,7 @@ pub(crate) fn refresh() {
 }
 
 impl Libraries {
-    /// Makes the map of the libraries that are loaded now.
+    /// Makes a map of the libraries that are loaded now, and makes it the current one.
     fn make_map(&mut self) {
         if self.maps >= MAX_MAPS {
             return;
@@ -186,7 +191,7 @@ impl Libraries {
         }
         ranges.sort_unstable_by_key(|&(start, ..)| start);
         self.maps += 1;
-        // The map before is not freed: the tracker may be reading it.
+        // The previous map is not freed, because the tracker may be reading it.
         CURRENT.store(Box::into_raw(Box::new(CodeMap { unwinder, ranges })), Ordering::Release);
     }
 }
@@ -220,7 +225,7 @@ fn open(library: &LoadedLibrary, interpreter: Option<u64>) -> (&'static LibraryF
 /// Returns the sections of a library that say how to unwind its frames.
 fn unwind_sections(path: &Path, loaded: &[ProgramHeader]) -> Option<ExplicitModuleSectionInfo<&'static [u8]>> {
     let sections = read_sections(path, loaded, [".eh_frame", ".eh_frame_hdr"])?;
-    // Without the index, framehop would make one of the whole table.
+    // Without `.eh_frame_hdr`, the index, framehop would build an index of the whole table.
     if sections.iter().any(|section| section.bytes.is_empty()) {
         return None;
     }

@@ -6,12 +6,12 @@
 //!
 //! - `code_map` has the code of all loaded libraries and its unwind tables. The follower renews it
 //!   when libraries have been loaded. `sections` reads the tables from the files.
-//! - `stack_ranges` has the bounds of each thread's stack. The follower finds those of a thread
-//!   after its first request.
+//! - `stack_ranges` has the bounds of each thread's stack. The follower finds the bounds of a
+//!   thread's stack after its first request.
 //! - `walker` walks the frames, the only part that the tracker calls.
-//! - `symbols` gives addresses the names of functions.
+//! - `symbols` finds the name of the function at an address.
 //!
-//! x86-64 only; elsewhere a stack has no C++ frames.
+//! Only x86-64 is supported; on other processors, stacks have no C++ frames.
 
 mod code_map;
 mod sections;

@@ -1,7 +1,8 @@
 //! Reads sections of the files of loaded libraries, for as long as the process runs.
 //!
-//! Tools that look for a library in `/proc/PID/maps` take its first mapping for its beginning, so
-//! no file is mapped from there: small sections are copied, and large ones are mapped alone.
+//! Tools that look for a library in `/proc/PID/maps` assume that its first mapping is where it is
+//! loaded. So no file is mapped from its beginning: small sections are copied, and each large one
+//! is mapped alone.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -13,7 +14,7 @@ use object::{Object as _, ObjectSection as _, ReadCache};
 
 use crate::loader::ProgramHeader;
 
-/// Sections of fewer bytes are copied.
+/// Minimum size of a section that is mapped, in bytes: 1 MiB. Smaller sections are copied.
 const MIN_MAPPED_BYTES: u64 = 1 << 20;
 
 /// A section of a library's file.
@@ -22,13 +23,13 @@ pub(super) struct Section {
     /// Address in the file.
     pub(super) address: u64,
     pub(super) size: u64,
-    /// Empty if the file has no bytes for it, or they cannot be read.
+    /// Content of the section; empty if the file has none or it cannot be read.
     pub(super) bytes: &'static [u8],
 }
 
-/// Returns sections of a library's file by their names, empty ones for those that it lacks. `None`
-/// if the file cannot be read, or is not the one that was loaded with these program headers: an
-/// installer may have put another one in its place.
+/// Returns the sections of a library's file with these names; a missing section is empty. `None` if
+/// the file cannot be read, or if its program headers differ from `loaded`, those of the loaded
+/// library: an installer may have replaced the file.
 pub(super) fn read_sections<const N: usize>(
     path: &Path,
     loaded: &[ProgramHeader],
@@ -58,7 +59,7 @@ pub(super) fn read_sections<const N: usize>(
     }))
 }
 
-/// Returns a part of a file.
+/// Returns `len` bytes at `offset` of a file, copied or mapped; `None` if they cannot be read.
 fn read_bytes(file: &File, offset: u64, len: u64) -> Option<&'static [u8]> {
     // A part that begins in the file's first page would be mapped from the file's beginning.
     if len < MIN_MAPPED_BYTES || offset < MIN_MAPPED_BYTES {

@@ -1,9 +1,9 @@
 //! The bounds of each thread's stack, found by the follower and read by the tracker.
 //!
-//! A thread's stack ends at the thread pointer: the C library keeps a thread's own data at the top
-//! of its stack. Only the first thread's stack ends elsewhere, where its mapping ends. What is
-//! known of a thread that has ended does no harm: a later thread with its pointer has a stack that
-//! ends there, too.
+//! A thread's stack ends at the thread pointer, because the C library keeps a thread's own data at
+//! the top of its stack. Only the first thread's stack ends elsewhere, at the end of its mapping.
+//! The bounds of an ended thread need not be removed: a later thread with the same pointer has a
+//! stack that ends there, too.
 
 use std::fs;
 use std::ops::Range;
@@ -14,15 +14,15 @@ use vramscope_collector::session::lifecycle::ProcessMutex;
 
 use crate::thread_table::ThreadTable;
 
-/// How often the follower reads the mappings of the process, at most.
+/// Minimum interval between two reads of the process's mappings by the follower.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Number of threads that can wait for the follower.
+/// Maximum number of threads whose requests wait for the follower; further requests are dropped.
 const REQUESTS: usize = 16;
 
 /// Lowest and highest address of each thread's stack.
 static RANGES: ThreadTable<512> = ThreadTable::new();
 
-/// A thread whose stack is unknown.
+/// A request of a thread for the bounds of its stack.
 struct StackRequest {
     /// The thread pointer; 0 for none, 1 while the request is being written.
     thread: AtomicUsize,
@@ -45,7 +45,8 @@ pub(super) fn stack_of(thread: usize, stack_pointer: usize) -> Option<Range<usiz
     known.map(|[_, high]| stack_pointer..high)
 }
 
-/// Requests the bounds of a thread's stack, if there is room.
+/// Requests the bounds of a thread's stack. Does nothing if [`REQUESTS`] threads already wait; the
+/// thread's next call tries again.
 #[cold]
 pub(super) fn request(thread: usize, stack_pointer: usize) {
     let slot = &WAITING[(thread >> 12) % REQUESTS];
@@ -55,7 +56,8 @@ pub(super) fn request(thread: usize, stack_pointer: usize) {
     }
 }
 
-/// Finds the stacks that the tracker has requested. Not for the tracker: it reads a file.
+/// Finds the bounds of all requested stacks. The tracker must not call this, because it reads a
+/// file.
 pub(crate) fn find_requested() {
     let is_waiting = |slot: &&StackRequest| slot.thread.load(Ordering::Acquire) > 1;
     if !WAITING.iter().any(|slot| is_waiting(&slot)) {
@@ -78,11 +80,11 @@ pub(crate) fn find_requested() {
     }
 }
 
-/// Memory that can be read and written.
+/// A range of addresses with memory that can be read and written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mapping {
     range: Range<usize>,
-    /// True for the stack of the process's first thread.
+    /// True if this is the stack of the process's first thread.
     is_first_stack: bool,
 }
 

@@ -9,8 +9,8 @@ use cpp_demangle::Symbol;
 use super::code_map::{CodeKind, LibraryFile, find_library};
 use crate::record::MAX_TEXT_BYTES;
 
-/// What the allocator itself calls on the way to the tracker: how the names of these functions
-/// begin. They are the innermost frames of every stack.
+/// Prefixes of the mangled names of the allocator's own functions, through which it calls the
+/// tracker. They are the innermost frames of every C++ stack and are not shown.
 const ALLOCATOR_FUNCTIONS: [&str; 5] = [
     "c10::cuda::CUDACachingAllocator::",
     "c10::CachingDeviceAllocator::",
@@ -22,21 +22,22 @@ const ALLOCATOR_FUNCTIONS: [&str; 5] = [
 /// The function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// The name as in C++; the library and the address in it if the name is unknown.
+    /// The demangled name; if it is unknown, the library's name and the address in the library.
     pub(crate) name: Arc<str>,
-    /// True for this library and for the allocator's own functions.
+    /// True if the function belongs to this library or to the allocator.
     pub(crate) is_allocator: bool,
 }
 
-/// The names of functions by address. Not for the tracker: it reads files and allocates memory.
+/// A cache of functions by address. The tracker must not use it, because it reads files and
+/// allocates memory.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     functions: HashMap<u64, Function>,
-    /// The symbol tables of libraries, by the address of their description.
+    /// The symbol tables of libraries, by the address of their [`LibraryFile`].
     tables: HashMap<usize, SymbolTable>,
 }
 
-/// The functions of one library.
+/// The functions in the symbol table of one library, sorted by address.
 #[derive(Debug, Default)]
 struct SymbolTable {
     functions: Vec<FunctionSymbol>,
@@ -44,22 +45,23 @@ struct SymbolTable {
     names: &'static [u8],
 }
 
-/// The symbol of a function.
+/// A function in a symbol table: address, size and position of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FunctionSymbol {
     /// Address in the file.
     address: u64,
     /// Bytes of code; 0 if unknown.
     size: u64,
-    /// Where the name begins.
+    /// Byte offset of the name in [`SymbolTable::names`].
     name: u32,
 }
 
-/// Bytes of an entry of a 64-bit ELF file's symbol table.
+/// Size of an entry of a 64-bit ELF file's symbol table, in bytes.
 const SYMBOL_BYTES: usize = 24;
 
 impl Symbols {
-    /// Returns the function whose code has an address.
+    /// Returns the function whose code contains `address`. A function without a symbol gets a name
+    /// with its library and address.
     pub(crate) fn function(&mut self, address: u64) -> Function {
         if let Some(known) = self.functions.get(&address) {
             return known.clone();
@@ -69,6 +71,7 @@ impl Symbols {
         function
     }
 
+    /// Looks up the function at `address` in the symbol table of its library.
     fn find(&mut self, address: u64) -> Function {
         let Some(library) = find_library(address) else {
             return Function { name: Arc::from("??"), is_allocator: false };
@@ -95,7 +98,8 @@ impl SymbolTable {
         Self { functions, names }
     }
 
-    /// Returns the mangled name of the function that has an address of the file.
+    /// Returns the mangled name of the function that contains `address`, an address in the file;
+    /// `None` if no function does.
     fn name(&self, address: u64) -> Option<&'static str> {
         let after = self.functions.partition_point(|function| function.address <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
@@ -111,7 +115,7 @@ impl SymbolTable {
 impl FunctionSymbol {
     /// Reads an entry of a symbol table; `None` if it is not that of a function in the file.
     fn read(entry: &[u8; SYMBOL_BYTES]) -> Option<Self> {
-        /// `STT_FUNC` and `STT_GNU_IFUNC`.
+        /// Symbol types of functions: `STT_FUNC` and `STT_GNU_IFUNC`.
         const FUNCTIONS: [u8; 2] = [2, 10];
         let name = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
         let number =
@@ -122,19 +126,19 @@ impl FunctionSymbol {
     }
 }
 
-/// Returns a name as it is written in C++.
+/// Returns a mangled name as it is written in C++, cut to the maximum length.
 fn demangle(name: &str) -> String {
     let demangled = Symbol::new(name).ok().and_then(|symbol| symbol.demangle().ok());
     demangled.unwrap_or_else(|| name.to_owned())
 }
 
-/// Returns what is shown for a function without a symbol.
+/// Returns the name to show for a function without a symbol: the library's name and the offset.
 fn unknown_name(library: &LibraryFile, offset: u64) -> String {
     let file = library.path.file_name().unwrap_or_default().to_string_lossy();
     format!("{file}+{offset:#x}")
 }
 
-/// Cuts a name to the longest that is recorded.
+/// Cuts a name to the maximum length of a recorded name.
 fn shorten(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_TEXT_BYTES)]
 }

@@ -10,21 +10,22 @@ use crate::thread_table::thread_pointer;
 
 /// Maximum number of C++ frames of a stack; the outermost ones beyond it are left out.
 pub(crate) const MAX_NATIVE_FRAMES: usize = 64;
-/// Maximum number of frames that a walk visits: those of this library are not counted above.
+/// Maximum number of frames that a walk visits, including frames of this library, which
+/// [`MAX_NATIVE_FRAMES`] does not count.
 const MAX_STEPS: usize = MAX_NATIVE_FRAMES + 16;
 
-/// Number of caches: framehop's has 509 slots, and two frames of a stack in one slot cost a walk a
-/// microsecond. With 16 caches, that is rare.
+/// Number of framehop caches. A cache has 509 slots, and two frames of a stack that share a slot
+/// slow each walk down by a microsecond. With 16 caches, this is rare.
 const CACHES: usize = 16;
 
-/// Walks the C++ frames of the threads of one device, one thread at a time.
+/// A walker of the C++ frames of threads that use one device, one thread at a time.
 pub(crate) struct NativeWalker {
-    /// How frames were unwound before, by the hash of their addresses.
+    /// Caches of how to unwind frames, selected by a hash of the frame's address.
     caches: Box<[CacheX86_64<MustNotAllocateDuringUnwind>; CACHES]>,
     frames: Box<[u64; MAX_NATIVE_FRAMES]>,
 }
 
-/// The registers from which a walk begins.
+/// The registers with which a walk begins: instruction pointer, stack pointer and frame pointer.
 struct Registers {
     instruction: usize,
     stack: usize,
@@ -37,14 +38,14 @@ impl NativeWalker {
         Self { caches, frames: Box::new([0; MAX_NATIVE_FRAMES]) }
     }
 
-    /// Returns the first `count` frames of the last walk.
+    /// Returns the addresses of the innermost `count` frames of the last walk.
     pub(crate) fn frames(&self, count: usize) -> &[u64] {
         &self.frames[..count]
     }
 
     /// Returns the addresses of this thread's C++ frames, innermost first: from the function that
-    /// called this library to the Python interpreter. Empty if the thread's stack or the code is
-    /// not known yet; an address that cannot be unwound is the last one.
+    /// called this library to the Python interpreter. Empty if the bounds of the thread's stack or
+    /// the innermost code are not known yet. Ends with the first frame that cannot be unwound.
     ///
     /// It takes no lock, allocates no memory, makes no system call, and reads only the part of the
     /// thread's stack that is in use.

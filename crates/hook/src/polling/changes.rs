@@ -2,8 +2,9 @@
 
 use vramscope_trace::{Block, DeviceState, EventKind, PoolKey, Segment, SiteId, StreamId};
 
-/// Returns events that turn the segments and blocks of `old` into those of `new`: frees first, then
-/// returned segments, new segments, and new blocks. A block or segment that is equal in both stays.
+/// Returns events that change the segments and blocks of `old` to those of `new`: frees of blocks
+/// first, then freed segments, new segments, and new blocks. Blocks and segments that are equal in
+/// both states have no events.
 pub(super) fn changes(old: &DeviceState, new: &DeviceState) -> Vec<EventKind> {
     let (site, mut events) = (SiteId(0), Vec::new());
     for block in old.blocks() {
@@ -46,17 +47,19 @@ pub(super) fn changes(old: &DeviceState, new: &DeviceState) -> Vec<EventKind> {
     events
 }
 
-/// What makes two segments equal.
+/// Returns the fields by which two segments count as equal: address, size, stream, pool, and
+/// whether the segment is expandable.
 fn identity(segment: &Segment) -> (u64, u64, StreamId, PoolKey, bool) {
     (segment.address, segment.size, segment.stream, segment.pool, segment.expandable)
 }
 
-/// Returns true if a state has the segment.
+/// Returns true if a state has a segment that is equal to `segment`.
 fn has_segment(state: &DeviceState, segment: &Segment) -> bool {
     state.segment_at(segment.address).is_some_and(|known| identity(known) == identity(segment))
 }
 
-/// Returns true if `later`, a block of `new`, can be the block `earlier` of `old`.
+/// Returns true if `later`, a block of `new`, may be the allocation `earlier` of `old`, so that no
+/// event is needed.
 fn is_kept(old: &DeviceState, new: &DeviceState, earlier: &Block, later: &Block) -> bool {
     let same_block = (earlier.address, earlier.size, earlier.requested, earlier.stream, earlier.pool)
         == (later.address, later.size, later.requested, later.stream, later.pool)
@@ -69,8 +72,8 @@ fn is_kept(old: &DeviceState, new: &DeviceState, earlier: &Block, later: &Block)
     same_block && same_segment
 }
 
-/// Returns the parts (address, size) of an expandable segment that `state` has not mapped for its
-/// stream and pool.
+/// Returns the parts (address, size) of an expandable segment that are not mapped in `state` for
+/// the segment's stream and pool.
 fn uncovered<'a>(segment: &'a Segment, state: &'a DeviceState) -> impl Iterator<Item = (u64, u64)> + 'a {
     let same = |other: &&Segment| other.expandable && (other.stream, other.pool) == (segment.stream, segment.pool);
     let mapped = state.segments().filter(same);
@@ -133,7 +136,7 @@ mod tests {
         state
     }
 
-    /// Returns the segments and blocks without the moments since which they exist.
+    /// Returns the segments and blocks without the event numbers and times of their allocation.
     fn contents(state: &DeviceState) -> (Vec<Segment>, Vec<Block>) {
         let segments = state.segments().map(|&segment| Segment { since_event: 0, ..segment }).collect();
         let blocks = state.blocks().map(|&block| Block { since_event: 0, since_ns: 0, ..block }).collect();

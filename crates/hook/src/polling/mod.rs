@@ -4,7 +4,7 @@
 //! that is allocated and freed between two snapshots is not seen, requests have no call stacks, and
 //! failed requests are not reported; the state after each snapshot is right.
 //!
-//! Pinned host memory is always recorded so, because PyTorch calls no tracker for it.
+//! Pinned host memory is always recorded from snapshots, because PyTorch calls no tracker for it.
 
 mod changes;
 
@@ -18,18 +18,18 @@ use crate::definitions::Definitions;
 use crate::notes::{Note, NoteKind, Notes, record_mark};
 use crate::own_events::device_of;
 
-/// The private pool to which snapshots of pinned host memory are limited: none that exists, since
-/// one of the two numbers of PyTorch's pools is 0. They then have no device memory, and the tracker
-/// can tell them from other snapshots.
+/// The private pool id to which snapshots of pinned host memory are limited. No pool has this id,
+/// because one of the two numbers of PyTorch's ids is always 0. So these snapshots contain no
+/// device memory, and the tracker can distinguish them from other snapshots.
 pub(crate) const PINNED_SNAPSHOT_POOL: MempoolId = MempoolId(0x7672_616d, 1);
 
-/// Records the devices of a process from snapshots.
+/// A recorder of a process's devices that derives events from snapshots.
 pub(crate) struct Poller {
     handle: RecorderHandle,
     devices: BTreeMap<DeviceId, PolledDevice>,
 }
 
-/// A device as of the last snapshot.
+/// The state of a device in the last snapshot.
 #[derive(Default)]
 struct PolledDevice {
     state: DeviceState,
@@ -42,8 +42,8 @@ struct PolledDevice {
 }
 
 impl Poller {
-    /// Creates a poller for the devices and records the state in a snapshot. If the recording has
-    /// begun with the state in the snapshot `earlier`, what has changed since then is recorded.
+    /// Creates a poller for the devices and records the state in `snapshot`. If the recording has
+    /// already begun with the state in the snapshot `earlier`, records the changes since then.
     pub(crate) fn start(
         devices: impl Iterator<Item = DeviceId>,
         snapshot: &LiveSnapshot,
@@ -71,18 +71,19 @@ impl Poller {
         poller
     }
 
-    /// Creates a poller for pinned host memory, of which nothing has been recorded.
+    /// Creates a poller for pinned host memory, which has not been recorded before.
     pub(crate) fn pinned_memory(handle: RecorderHandle) -> Self {
         Self { handle, devices: BTreeMap::from([(DeviceId::HOST, PolledDevice::default())]) }
     }
 
-    /// Moves the notes that wait to the devices, for the next [`record`](Self::record).
+    /// Moves the waiting notes to the devices that they are for; the next
+    /// [`record`](Self::record) records them.
     pub(crate) fn take_notes(&mut self, notes: &Notes) {
         notes.distribute(self.devices.iter_mut().map(|(&device, polled)| (device, &mut polled.notes)));
     }
 
-    /// Records what has changed since the last snapshot, and the notes that were taken. The changes
-    /// get the current time.
+    /// Records the changes since the last snapshot, at the current time, and the notes from
+    /// [`take_notes`](Self::take_notes).
     pub(crate) fn record(&mut self, snapshot: &LiveSnapshot) {
         let handle = &mut self.handle;
         for (&device, polled) in &mut self.devices {
@@ -91,11 +92,12 @@ impl Poller {
             for Note { time, kind, .. } in notes {
                 match kind {
                     NoteKind::Mark { name, stage } => {
-                        // A mark may have been made while the last snapshot was recorded.
+                        // A mark that was made while the last snapshot was recorded may be earlier
+                        // than the last event.
                         polled.time_ns = handle.ns_at_time_stamp(time).max(polled.time_ns);
                         record_mark(handle, device, polled.time_ns, &name, stage);
                     }
-                    // It may be about a block that only the snapshot shows.
+                    // The relabel may be for a block that first appears in this snapshot.
                     NoteKind::Relabel { address, category, scope } => relabels.push((address, category, scope)),
                     NoteKind::StepEnd { .. } => {}
                 }

@@ -1,4 +1,4 @@
-//! The classes with which Python checks how call stacks and autograd's operations are read.
+//! The Python classes that read call stacks and autograd's operations, with methods to check them.
 
 use std::ffi::c_void;
 
@@ -12,11 +12,12 @@ use crate::torch::{Autograd, layout_of};
 /// first local variable, file, name; `None` for what is not compared.
 type PythonFrame = (usize, Option<i32>, Option<u32>, Option<usize>, Option<String>, Option<String>);
 
-/// How the call stacks of this interpreter are read.
+/// A reader of this interpreter's call stacks, as a Python class.
 #[pyclass(frozen)]
 pub(super) struct Interpreter {
     pub(super) walker: FrameWalker,
-    /// Address of the code object through which modules are called; 0 if it is unknown.
+    /// Address of the code object of `torch.nn.Module._wrapped_call_impl`, through which modules
+    /// are called; 0 if it is unknown.
     pub(super) module_call: usize,
 }
 
@@ -44,7 +45,7 @@ impl Interpreter {
         Ok(Self { walker, module_call })
     }
 
-    /// Checks that reading this thread's frames gives `frames`, innermost first.
+    /// Checks that the frames read from this thread equal `frames`, innermost first.
     fn check(&self, frames: Vec<PythonFrame>) -> PyResult<()> {
         let expected: Vec<_> = frames
             .iter()
@@ -61,7 +62,7 @@ impl Interpreter {
     }
 }
 
-/// How autograd's operations are read from PyTorch's thread-local variables.
+/// A reader of autograd's operations from PyTorch's thread-local variables, as a Python class.
 #[pyclass(name = "Autograd", frozen)]
 pub(super) struct PyAutograd(pub(super) Autograd);
 
@@ -74,12 +75,14 @@ impl PyAutograd {
         py.detach(|| Autograd::find(layout.node_sequence)).map(Self).map_err(error)
     }
 
-    /// The sequence number of this thread's next operation, and that of the node it evaluates.
+    /// The sequence number of this thread's next operation, and that of the backward node that the
+    /// thread evaluates; `None` for an unknown number.
     fn numbers(&self) -> (Option<u64>, Option<u64>) {
         (self.0.next_sequence(), self.0.node_sequence())
     }
 
-    /// Checks that the node whose Python object is at an address has a sequence number.
+    /// Checks that the autograd node whose Python object is at the address `object` has this
+    /// sequence number.
     fn check_node(&self, object: usize, sequence: u64) -> PyResult<()> {
         self.0.check_node(object, sequence).map_err(error)
     }

@@ -58,7 +58,7 @@ fn environment_options() -> RecordingOptions {
     if lifecycle::is_forked_child() { options.with_process_id(std::process::id()) } else { options }
 }
 
-/// Returns a category by its name.
+/// Returns the category with this name; an error for an unknown name.
 fn parse_category(name: &str) -> PyResult<Category> {
     let known = Category::ALL.into_iter().find(|known| known.name() == name);
     known.ok_or_else(|| {
@@ -67,7 +67,7 @@ fn parse_category(name: &str) -> PyResult<Category> {
     })
 }
 
-/// Returns what the tracker does by its name, and prepares for it.
+/// Returns the tracker's mode with this name. For `all stacks`, also prepares to read C++ frames.
 fn parse_mode(name: &str) -> PyResult<Mode> {
     Ok(match name {
         "off" => Mode::Off,
@@ -81,27 +81,28 @@ fn parse_mode(name: &str) -> PyResult<Mode> {
     })
 }
 
-/// Returns the number of a scope: the name, the category, the number of the scope around it (0 for
-/// none), and the name of the module in whose method it begins (empty for none).
+/// Returns the number of the scope with this name, category, outer scope (`parent`, its number; 0
+/// for none), and module in whose method it begins (empty for none). Defines the scope if it is
+/// new.
 #[pyfunction]
 fn define_scope(name: &str, category: Option<&str>, parent: u32, module: &str) -> PyResult<u32> {
     let category = category.map(parse_category).transpose()?;
     Ok(scopes::define(Scope { parent, name: Arc::from(name), category, module: Arc::from(module) }))
 }
 
-/// Sets the scope of this thread by its number; 0 for none.
+/// Makes the scope with this number the current one of this thread; 0 means no scope.
 #[pyfunction]
 fn enter_scope(number: u32) {
     scopes::enter(number);
 }
 
-/// Returns the metadata of devices: number, name, bytes.
+/// Returns descriptions of devices from tuples of number, name and memory size in bytes.
 fn device_infos(devices: Vec<(u16, String, u64)>) -> Vec<DeviceInfo> {
     let info = |(device, name, total_bytes)| DeviceInfo { device, name, total_bytes, ..DeviceInfo::default() };
     devices.into_iter().map(info).collect()
 }
 
-/// A session; see `session.rs`.
+/// A recording session as a Python class; see the module `session`.
 #[pyclass(name = "Session", frozen)]
 struct PySession(ManuallyDrop<Session>);
 
@@ -130,11 +131,10 @@ impl PySession {
 
 #[pymethods]
 impl PySession {
-    /// Opens a session with the options of the environment variables, of which the arguments
-    /// replace some. Without `from_environment`, only `VRAMSCOPE_REDACT` has an effect. With
-    /// `any_host`, the page accepts every host name and needs its token for everything. With
-    /// `is_child`, the session is that of a forked child, which only pushes: page and file are its
-    /// parent's.
+    /// Opens a session with the options from environment variables, some of which the arguments
+    /// replace. Without `from_environment`, only `VRAMSCOPE_REDACT` has an effect. With `any_host`,
+    /// the page accepts every host name, and every request needs its token. With `is_child`, this
+    /// process is a forked child, whose session only pushes, without a page or file.
     #[new]
     #[pyo3(signature = (
         listen=None, record=None, push=None, from_environment=true, any_host=false, is_child=false
@@ -150,7 +150,7 @@ impl PySession {
     ) -> PyResult<Self> {
         let mut options = match from_environment {
             true => environment_options(),
-            // A user who wants no names to leave the process wants it of every session.
+            // `VRAMSCOPE_REDACT` applies to every session of the process.
             false => RecordingOptions { redact: redact_from_env(), ..RecordingOptions::default() },
         };
         if is_child {
@@ -183,13 +183,13 @@ impl PySession {
         self.call(py, |session| session.serve(&options))
     }
 
-    /// Writes the recording to another file, too, from the current state on. With `can_end`, the
-    /// file may end before the recording, by `end_file`.
+    /// Also writes the recording to another file, from the current state on. With `can_end`,
+    /// `end_file` may end the file before the recording.
     fn add_file(&self, py: Python<'_>, path: PathBuf, can_end: bool) -> PyResult<()> {
         self.call(py, |session| session.add_file(&path, environment_options().keep, can_end))
     }
 
-    /// Ends a file of `add_file`. Returns False if it is incomplete.
+    /// Ends a file that `add_file` began. Returns False if the file is incomplete.
     fn end_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
         self.call(py, |session| session.end_file(&path))
     }
@@ -227,31 +227,33 @@ impl PySession {
         self.call(py, |session| session.attach(minor, infos, mode, stacks, autograd))
     }
 
-    /// True once the tracker is known to report correctly, also by an earlier session.
+    /// Returns True once the tracker is known to report correctly, also if an earlier session found
+    /// this out.
     #[getter]
     fn is_tracker_checked(&self) -> bool {
         self.0.is_tracker_checked()
     }
 
-    /// Returns True if the program has used memory while the tracker is still to be checked.
+    /// Returns True if the program has used memory and the tracker has not been checked yet.
     fn has_events_to_check(&self, py: Python<'_>) -> PyResult<bool> {
         self.call(py, Session::has_events_to_check)
     }
 
-    /// Compares the program's own events since the first snapshot with a later one. Returns True if
-    /// the tracker reports correctly, False if the events do not show it, and None if events were
-    /// lost: the session then needs another first snapshot. With `is_last`, equal states are
-    /// enough.
+    /// Checks the tracker by the program's own events between the first snapshot and this one.
+    /// Returns True if the tracker reports correctly, False if the events do not show this yet, and
+    /// None if events were lost: the session then needs another first snapshot. With `is_last`,
+    /// returns True even if the events do not confirm every field.
     fn check_events(&self, py: Python<'_>, snapshot: &[u8], is_last: bool) -> PyResult<Option<bool>> {
         self.call(py, |session| session.check_events(snapshot, is_last))
     }
 
-    /// Checks that the tracker saw that a segment of `bytes` bytes could not be allocated.
+    /// Checks that the tracker reported an out-of-memory event on `device`, for a request that
+    /// needed a segment of `bytes` bytes.
     fn check_failure(&self, py: Python<'_>, device: u16, bytes: u64) -> PyResult<()> {
         self.call(py, |session| session.check_failure(device, bytes))
     }
 
-    /// Keeps events until `record`, so that a snapshot can be taken now.
+    /// Keeps events in the rings until `record`, so that a snapshot can be taken now.
     fn prepare_snapshot(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, Session::prepare_snapshot)
     }
@@ -261,18 +263,18 @@ impl PySession {
         self.call(py, |session| session.start(snapshot))
     }
 
-    /// Records the first snapshot and the events after it.
+    /// Begins to record: the state in the first snapshot, and the events after it.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, Session::begin)
     }
 
-    /// Continues to record from a snapshot on.
+    /// Continues the recording with the state in a snapshot, after events were lost.
     fn record(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
         self.call(py, |session| session.record(snapshot))
     }
 
-    /// Records a snapshot of the devices (number, name, bytes) without the tracker. The recording
-    /// has the note.
+    /// Records a snapshot of the devices (number, name, bytes) without the tracker. `note` is
+    /// written to the recording's header.
     fn poll(&self, py: Python<'_>, devices: Vec<(u16, String, u64)>, note: &str, snapshot: &[u8]) -> PyResult<()> {
         self.call(py, |session| session.poll(device_infos(devices), note, snapshot))
     }
@@ -283,15 +285,16 @@ impl PySession {
         self.call(py, |session| session.record_pinned_memory(snapshot))
     }
 
-    /// Sets what the tracker does: `"off"` pauses the recording; `"events"`, `"stacks"` or
-    /// `"all stacks"` (also of C++), and then a snapshot, resume it.
+    /// Sets the tracker's mode. `"off"` pauses the recording. `"events"`, `"stacks"` (of Python) or
+    /// `"all stacks"` (also of C++) resumes it; the caller must then record a snapshot.
     fn set_mode(&self, py: Python<'_>, mode: &str) -> PyResult<()> {
         self.own()?;
         let mode = py.detach(|| parse_mode(mode))?;
         self.call(py, |session| session.set_mode(mode))
     }
 
-    /// Records a mark on every device: a moment, or with `stage` "begin" or "end" of a span.
+    /// Records a mark on every device: a moment, or with `stage` "begin" or "end" the beginning or
+    /// end of a span.
     #[pyo3(signature = (name, stage=None))]
     fn mark(&self, name: &str, stage: Option<&str>) -> PyResult<()> {
         let Ok(session) = self.own() else { return Ok(()) };
@@ -305,7 +308,8 @@ impl PySession {
         Ok(())
     }
 
-    /// Records that blocks have a category: device, address, and a scope or an empty text of each.
+    /// Gives blocks a category. Each block is a tuple of device, address and new scope; an empty
+    /// scope keeps the block's scope.
     fn relabel(&self, category: &str, blocks: Vec<(u16, u64, String)>) -> PyResult<()> {
         let Ok(session) = self.own() else { return Ok(()) };
         let category = parse_category(category)?;
@@ -316,8 +320,8 @@ impl PySession {
         Ok(())
     }
 
-    /// Records that a step of the program ended; a workspace of cuBLAS has this many bytes on each
-    /// device.
+    /// Records the end of a training step. `workspace_bytes` has pairs of device number and size of
+    /// a cuBLAS workspace on that device.
     fn end_step(&self, workspace_bytes: Vec<(u16, u64)>) {
         let Ok(session) = self.own() else { return };
         let end = |(device, workspace_bytes)| (Some(DeviceId(device)), NoteKind::StepEnd { workspace_bytes });
@@ -329,14 +333,15 @@ impl PySession {
         self.call(py, |session| session.save(&path))
     }
 
-    /// Says whether autograd's operations are known to be read correctly. Until then, requests of
-    /// the backward pass belong to no forward operation.
+    /// Sets whether autograd's operations are known to be read correctly. While this is false,
+    /// requests of the backward pass belong to no forward operation.
     fn trust_operations(&self, is_trusted: bool) {
         let Ok(session) = self.own() else { return };
         session.trust_operations(is_trusted);
     }
 
-    /// Waits for a request: `"snapshot"`, `"modules"`, `"backward"`, or `None` after the time.
+    /// Waits for a request from the follower, at most `timeout_s` seconds. Returns `"snapshot"`,
+    /// `"modules"` or `"backward"`, or `None` after the time.
     fn next_request(&self, py: Python<'_>, timeout_s: f64) -> Option<&'static str> {
         let session = self.own().ok()?;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
@@ -359,23 +364,24 @@ impl PySession {
         session.regions().remove(address);
     }
 
-    /// Ends the recording and the page. Returns False if the file is incomplete.
+    /// Ends the recording and stops the page's server. Returns False if the file is incomplete.
     fn stop(&self, py: Python<'_>) -> bool {
         let Ok(session) = self.own() else { return true };
         py.detach(|| session.stop())
     }
 }
 
-/// Ends the recording in a file with its last out-of-memory. Returns what filled the GPU, and why
-/// the request failed; None if the recording has no out-of-memory.
+/// Removes the events after the last out-of-memory event from a recording's file. Returns a text
+/// that says what filled the GPU and why the request failed; None if the recording has no
+/// out-of-memory event.
 #[pyfunction]
 fn end_at_out_of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
     let ended = py.detach(|| end_at_failure(&path));
     ended.map_err(|reason| error(format!("{}: {reason}", path.display())))
 }
 
-/// Marks the beginning of a snapshot that the package takes in this thread. `end_snapshot` follows,
-/// also after an error.
+/// Marks the beginning of a snapshot that the package takes in this thread. The caller must call
+/// `end_snapshot` afterwards, also after an error.
 #[pyfunction]
 fn begin_snapshot() {
     snapshot_devices::begin();
@@ -394,7 +400,7 @@ fn after_fork() {
     snapshot_devices::forget_all();
 }
 
-/// The extension module.
+/// Fills the Python extension module with this library's functions and classes.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     stderr_log::install();

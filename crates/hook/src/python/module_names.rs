@@ -15,18 +15,19 @@ use crate::notes::time_stamp;
 /// `torch.nn.Module` and of classes that are derived from it. Returns weak references to the
 /// modules that have parameters and are not part of another module.
 ///
-/// A list of all objects keeps alive what other threads release, modules and tensors too. So no
-/// Python code runs while this function has one, and no other thread gets the interpreter's lock.
-/// For that reason, and because `isinstance` runs code of proxies, this is not Python code itself.
-/// Garbage is collected later: that runs code of the program, too, and Python 3.10 and 3.11 do it
-/// when objects are created, as the weak references are here.
+/// The list of all objects keeps objects alive, such as tensors that another thread releases. So
+/// while the list exists, no Python code runs and no other thread gets the interpreter's lock. For
+/// this reason, and because `isinstance` may run code of proxy objects, this function is not
+/// written in Python. Garbage collection is off meanwhile, because it may run code of the program:
+/// Python 3.10 and 3.11 collect garbage when objects are created, such as the weak references here.
 #[pyfunction]
 pub(super) fn name_all_modules<'py>(class: &Bound<'py, PyType>) -> PyResult<Vec<Bound<'py, PyWeakrefReference>>> {
-    // PyO3 lets other threads run when it creates the type and the name of this attribute.
+    // Created before the list, because PyO3 may let other threads run while it creates this type
+    // and the attribute's name.
     class.py().get_type::<ModuleReference>();
     class.name()?;
     let get_objects = class.py().import("gc")?.getattr("get_objects")?;
-    // Declared before the modules: released after them.
+    // Declared before the modules, so that it is dropped after them.
     let _guard = NoGarbageCollection::new(class.py());
     let all = get_objects.call0()?.cast_into::<PyList>()?;
     let is_module = |object: &Bound<'py, PyAny>| {
@@ -54,7 +55,7 @@ pub(super) fn name_all_modules<'py>(class: &Bound<'py, PyType>) -> PyResult<Vec<
     Ok(roots)
 }
 
-/// Turns automatic garbage collection off until it is dropped.
+/// A guard that turns Python's automatic garbage collection off until it is dropped.
 struct NoGarbageCollection<'py> {
     /// Proof that the interpreter's lock is held.
     _py: Python<'py>,
@@ -79,7 +80,7 @@ impl Drop for NoGarbageCollection<'_> {
     }
 }
 
-/// Returns an attribute of an object from its `__dict__`. It calls no code of the program.
+/// Returns an attribute from an object's `__dict__`, without running code of the program.
 fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Option<Bound<'py, PyAny>> {
     // SAFETY: The object is alive. The result is a new reference, or null with an exception set.
     let attributes = unsafe {
@@ -89,10 +90,10 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Option<Bound<'py, P
     attributes.ok()?.cast_into::<PyDict>().ok()?.get_item(name).ok()?
 }
 
-/// Returns the modules in a module with their names.
+/// Returns the direct submodules of a module, with their names.
 fn children<'py>(module: &Bound<'py, PyAny>) -> Vec<(String, Bound<'py, PyAny>)> {
     let Some(modules) = attribute(module, "_modules") else { return Vec::new() };
-    // The modules of `torch.jit.script` have an object with such a dictionary.
+    // The submodules of a `torch.jit.script` module are in an object that has this dictionary.
     let modules =
         if modules.is_instance_of::<PyDict>() { Some(modules) } else { attribute(&modules, "_python_modules") };
     let Some(Ok(modules)) = modules.map(Bound::cast_into::<PyDict>) else { return Vec::new() };
@@ -103,13 +104,14 @@ fn children<'py>(module: &Bound<'py, PyAny>) -> Vec<(String, Bound<'py, PyAny>)>
     named.collect()
 }
 
-/// Returns true if a module or one in it has parameters.
+/// Returns true if a module or one of its submodules, at any depth, has parameters.
 fn has_parameters(root: &Bound<'_, PyAny>) -> bool {
     let (mut waiting, mut seen) = (vec![root.clone()], HashSet::new());
     while let Some(module) = waiting.pop() {
         if seen.insert(module.as_ptr()) {
             let parameters = attribute(&module, "_parameters").map(Bound::cast_into::<PyDict>);
-            // Those of `torch.jit.script` are in an object that only code of PyTorch can ask.
+            // The parameters of a `torch.jit.script` module can be read only by running code of
+            // PyTorch, so it counts as having some.
             if parameters.is_some_and(|parameters| parameters.map_or(true, |parameters| !parameters.is_empty())) {
                 return true;
             }
@@ -122,21 +124,23 @@ fn has_parameters(root: &Bound<'_, PyAny>) -> bool {
 /// The callback of a weak reference to a module. The interpreter calls it before it frees the
 /// module's memory.
 ///
-/// It is no Python function: the interpreter runs signal handlers in those, and prints what they
-/// raise in a callback instead of passing it to the program.
+/// It is not a Python function: the interpreter may run signal handlers in a Python function, and
+/// if it is a callback, prints the handlers' exceptions instead of raising them in the program.
 #[pyclass(frozen)]
 struct ModuleReference {
     address: u64,
-    /// The weak reference, without which the callback is not called. The garbage collector does not
-    /// see that it is referenced from here, and so does not take the two for garbage.
+    /// The weak reference, which must stay alive for the callback to be called. The garbage
+    /// collector does not see this reference, and so does not collect callback and weak reference.
     reference: Mutex<Option<Py<PyWeakrefReference>>>,
 }
 
 impl ModuleReference {
+    /// Stores another weak reference, or with `None` drops the stored one.
     fn replace(&self, reference: Option<Py<PyWeakrefReference>>) {
         let mut own = self.reference.lock().unwrap_or_else(PoisonError::into_inner);
         let previous = std::mem::replace(&mut *own, reference);
-        // Python may run code when an object is freed.
+        // The old reference is dropped after the lock is released, because Python may run code when
+        // an object is freed.
         drop(own);
         drop(previous);
     }
@@ -150,7 +154,7 @@ impl ModuleReference {
     }
 }
 
-/// Names modules. A module that has another name gets the new one.
+/// Gives modules these names, which replace earlier ones.
 #[pyfunction]
 pub(super) fn name_modules(named: Vec<(Bound<'_, PyAny>, String)>) {
     for (module, name) in named {
@@ -158,7 +162,7 @@ pub(super) fn name_modules(named: Vec<(Bound<'_, PyAny>, String)>) {
     }
 }
 
-/// Names a module. One of a class without weak references gets no name.
+/// Gives a module a name. Does nothing if its class does not support weak references.
 fn name_module(module: &Bound<'_, PyAny>, name: &str) {
     let address = module.as_ptr().expose_provenance() as u64;
     if modules::identity(address) != modules::UNNAMED {
@@ -181,13 +185,13 @@ pub(super) fn begin_module_search() -> bool {
     modules::begin_search()
 }
 
-/// Tells that the search for modules has ended, with or without success, and how long it took.
+/// Ends the search for modules, with or without success, after it took `duration_s` seconds.
 #[pyfunction]
 pub(super) fn end_module_search(duration_s: f64) {
     modules::end_search(Duration::try_from_secs_f64(duration_s).unwrap_or_default());
 }
 
-/// Returns the name of the module at an address, which is alive; empty without a name.
+/// Returns the name of the living module at an address; an empty text if it has no name.
 #[pyfunction]
 pub(super) fn enclosing_module_name(address: u64) -> String {
     match modules::name(modules::identity(address)) {

@@ -1,4 +1,4 @@
-//! Ends a session without waiting for ever.
+//! Ends a session without waiting forever for a disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::Builder;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::detached_work::{DetachedWork, NoResult, NotStarted};
 
-/// Longest time without progress before the end of a session is given up. A file that cannot be
-/// written ends earlier: after 10 s, or a minute if the disk is syncing.
+/// Longest time without progress after which the program no longer waits for a session's end. A
+/// file that cannot be written fails earlier: after 10 s, or after a minute if the disk is syncing.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(90);
 
-/// Runs `work` on a thread of its own and returns its result. `progress` returns a number that
-/// changes as long as the thread does something.
+/// Runs `work` on its own thread and returns the result. `progress` returns a number that changes
+/// as long as the thread makes progress.
 ///
-/// If the process has as many threads as it may have, the caller runs `work`. Its file then fails
-/// by itself if the disk hangs.
+/// If no thread can be started, `work` runs on the caller's thread. It then ends even if the disk
+/// hangs, because the recording's file fails by itself.
 ///
 /// # Errors
 /// If the progress number stays the same for `patience`, or `work` panics. The thread is not
@@ -66,7 +66,7 @@ mod tests {
     fn work_that_makes_progress_is_waited_for() {
         let (finish, wait) = channel();
         let seen = AtomicU64::new(0);
-        // Every look finds progress; the work ends after many of them.
+        // Every check finds progress; the work ends after many checks.
         let progress = || {
             let seen = seen.fetch_add(1, Ordering::Relaxed);
             if seen == 20 {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn caller_runs_the_work_if_no_thread_can_be_started() {
-        // No thread has room for its stack.
+        // A thread with this stack size cannot be started.
         let run = |work: fn() -> thread::ThreadId| {
             run_on_thread(Builder::new().stack_size(1 << 60), Duration::from_secs(60), || 0, work)
         };

@@ -1,7 +1,7 @@
 //! A session: what one call of `vramscope.watch()` or `vramscope.record()` starts and stops.
 //!
-//! The steps are the Python package's, because CUDA is initialized by the program, at a time of its
-//! choosing, and snapshots are taken in Python:
+//! The Python package calls these functions in order, because the program decides when CUDA is
+//! initialized, and snapshots are taken in Python:
 //!
 //! 1. [`Session::open`] serves the page. Nothing touches CUDA.
 //! 2. Once PyTorch has initialized CUDA, [`Session::attach`] starts to follow the allocator.
@@ -38,10 +38,10 @@ use crate::stacks::StackTable;
 use crate::torch::{Autograd, layout_of};
 use crate::tracker::{self, MAX_DEVICES, Mode};
 
-/// The name that the headers of recordings give for this library.
+/// Name and version of this library, for the headers of recordings.
 const WRITER: &str = concat!("vramscope-hook ", env!("CARGO_PKG_VERSION"));
 
-/// The reason of an error of a session without a follower.
+/// Error message of a call that needs a follower, in a session without one.
 const NOT_FOLLOWING: &str = "the session does not follow the allocator";
 
 /// The reading ends of the rings, between sessions. `None` until the tracker is attached.
@@ -53,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A session: its page, and what it follows and records.
+/// A session: its page, its follower or poller, and its recording.
 pub(crate) struct Session {
     /// Number of the process that opened the session; see [`lifecycle::generation`].
     generation: u32,
@@ -66,21 +66,22 @@ pub(crate) struct Session {
     notes: Notes,
     /// True while autograd's operations are known to be read correctly.
     trusts_operations: Arc<AtomicBool>,
-    /// True once this session's events are recorded, by whatever check.
+    /// True once a check of the tracker has passed in this session, so that its events are
+    /// recorded.
     is_checked: AtomicBool,
     state: Mutex<SessionState>,
 }
 
-/// What a session has started so far.
+/// The parts of a session that start later: followed devices, follower or poller, and recording.
 #[derive(Default)]
 struct SessionState {
     devices: Vec<DeviceInfo>,
-    /// True if events have private pools.
+    /// True if this version of PyTorch reports private pools with events.
     has_mempools: bool,
     follower: Option<Follower>,
     /// Set if snapshots are recorded instead of the tracker's events.
     poller: Option<Poller>,
-    /// Records pinned host memory, once the program uses some.
+    /// The poller of pinned host memory; `None` until the program uses such memory.
     pinned_memory: Option<Poller>,
     recording: Option<ProcessRecording>,
     /// Files that began while the recording was in progress.
@@ -98,13 +99,13 @@ impl SessionState {
         (0..self.devices.len().min(MAX_DEVICES)).map(|device| DeviceId(device as u16))
     }
 
-    /// Passes the events of the allocator so far to the recording, if it is followed.
+    /// Passes all events so far to the recording. Does nothing if the allocator is not followed.
     fn flush(&self) -> Result<(), String> {
         self.follower.as_ref().map_or(Ok(()), Follower::flush)
     }
 }
 
-/// Lets the tracker return at once, and keeps the rings for a later session.
+/// Turns the tracker off, ends the follower, and keeps the rings' reading ends for a later session.
 fn release_tracker(follower: Follower) {
     tracker::set_mode(Mode::Off);
     let readers = follower.stop();
@@ -120,13 +121,14 @@ impl Session {
     /// Opens a session: serves the page if the options say so. Returns an error if the page was
     /// requested and cannot be served.
     pub(crate) fn open(options: RecordingOptions, log: Log) -> Result<Self, String> {
-        // The follower waits for the recorder, and the program for neither.
+        // If the recorder is too slow, the follower's thread waits. The program never waits for
+        // either: the tracker counts events that find no room in its ring.
         let options = RecordingOptions { overflow: Some(Overflow::Wait), ..options };
         let session = Self {
             generation: lifecycle::generation(),
             options: Mutex::default(),
             log,
-            // Also without a page: a push and files that begin later read from it.
+            // The hub is needed even without a page, because pushes and late files read from it.
             hub: Hub::default(),
             controls: Controls::default(),
             server: Mutex::default(),
@@ -141,8 +143,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns true if this process opened the session. A forked child of that process uses nothing
-    /// of the session, not even a lock: it has none of its threads.
+    /// Returns true if this process opened the session. In a forked child of that process, which
+    /// has none of the session's threads, no part of the session may be used, not even a lock.
     pub(crate) fn is_own(&self) -> bool {
         self.generation == lifecycle::generation()
     }
@@ -160,9 +162,9 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the recording to another file, too, from the current state on. With `can_end`, the
-    /// file may end before the recording, by [`end_file`](Self::end_file). Does nothing if the file
-    /// is written already.
+    /// Also writes the recording to another file, from the current state on. With `can_end`,
+    /// [`end_file`](Self::end_file) may end the file before the recording. Does nothing if the
+    /// recording is already written to this file.
     pub(crate) fn add_file(&self, path: &Path, keep: Keep, can_end: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         let mut options = lock(&self.options);
@@ -175,7 +177,7 @@ impl Session {
             state.flush()?;
             recording.handle().write_state();
         } else if options.record.is_none() && !can_end {
-            // The recorder writes it, with every event.
+            // The recording has not started yet, so the recorder writes the file, with every event.
             (options.record, options.keep) = (Some(path.to_owned()), keep);
             return Ok(());
         }
@@ -184,8 +186,8 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a file of [`add_file`](Self::add_file) after everything recorded so far. Returns false
-    /// if it is incomplete. The recording goes on.
+    /// Ends a file that [`add_file`](Self::add_file) began, after all events so far. Returns false
+    /// if the file is incomplete. The recording continues.
     pub(crate) fn end_file(&self, path: &Path) -> Result<bool, String> {
         let mut state = lock(&self.state);
         state.flush()?;
@@ -198,7 +200,7 @@ impl Session {
         Ok(file.is_none_or(LateFile::finish))
     }
 
-    /// Ends the connection to the server that the recording is pushed to. The recording goes on.
+    /// Ends the connection to the server that the recording is pushed to. The recording continues.
     pub(crate) fn end_push(&self) {
         lock(&self.options).push = None;
         if let Some(recording) = &lock(&self.state).recording {
@@ -216,7 +218,7 @@ impl Session {
         &self.regions
     }
 
-    /// Returns the notes of the recording: marks and relabels.
+    /// Returns the queue of notes (marks, relabels, ends of steps) for the recording.
     pub(crate) fn notes(&self) -> &Notes {
         &self.notes
     }
@@ -281,8 +283,8 @@ impl Session {
         Ok(())
     }
 
-    /// Starts the recording: with the state in the first snapshot, and the events after it. Until
-    /// [`check_events`](Self::check_events) has passed, only the state is recorded.
+    /// Starts the recording with the state in the first snapshot, followed by the events after it.
+    /// Until [`check_events`](Self::check_events) has passed, events are held.
     pub(crate) fn begin(&self) -> Result<(), String> {
         let mut state = lock(&self.state);
         let snapshot = state.first_snapshot.clone().ok_or("the session has no first snapshot")?;
@@ -297,8 +299,8 @@ impl Session {
         self.record_from(snapshot)
     }
 
-    /// Starts the recording of devices whose first state is that of the snapshot. The recording's
-    /// header has the notes.
+    /// Starts the recording of devices that begin with the state in `snapshot`. `import_notes` are
+    /// written to the recording's header.
     fn start_recording(
         &self,
         devices: &mut [DeviceInfo],
@@ -322,9 +324,9 @@ impl Session {
         Ok(recording)
     }
 
-    /// Records a snapshot of the devices without the tracker: the state in the first snapshot, and
-    /// in each later one what has changed since the one before it. `note` says so in the
-    /// recording's header. Ends [`attach`](Self::attach).
+    /// Records a snapshot of the devices without the tracker: the first call records the state in
+    /// the snapshot, each later call the changes since the previous snapshot. `note` explains this
+    /// in the recording's header. If the allocator was followed, stops following it.
     pub(crate) fn poll(&self, devices: Vec<DeviceInfo>, note: &str, snapshot: &[u8]) -> Result<(), String> {
         let snapshot = read_snapshot(snapshot)?;
         let mut state = lock(&self.state);
@@ -357,7 +359,7 @@ impl Session {
         Ok(())
     }
 
-    /// Records what has changed in pinned host memory since the last such snapshot, which is
+    /// Records the changes of pinned host memory since the last call, from a snapshot that is
     /// limited to [`PINNED_SNAPSHOT_POOL`](crate::polling::PINNED_SNAPSHOT_POOL).
     pub(crate) fn record_pinned_memory(&self, snapshot: &[u8]) -> Result<(), String> {
         let snapshot = read_snapshot(snapshot)?;
@@ -374,13 +376,14 @@ impl Session {
         let snapshot = Arc::new(read_snapshot(snapshot)?);
         let mut state = lock(&self.state);
         if state.first_snapshot.is_some() {
-            // The tracker is still to be checked: by the events after this snapshot.
+            // The tracker has not been checked yet, so this is the new first snapshot of the check.
             state.first_snapshot = Some(Arc::clone(&snapshot));
         }
         drop(state);
         self.record_from(snapshot)
     }
 
+    /// Passes a snapshot to the follower, which records its state and the events after it.
     fn record_from(&self, snapshot: Arc<LiveSnapshot>) -> Result<(), String> {
         let state = lock(&self.state);
         let (Some(follower), Some(recording)) = (&state.follower, &state.recording) else {
@@ -404,13 +407,13 @@ impl Session {
         recording.save(&self.hub, path).map(drop).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Says whether autograd's operations are known to be read correctly. Until then, requests of
-    /// the backward pass belong to no forward operation.
+    /// Sets whether autograd's operations are known to be read correctly. While this is false,
+    /// requests of the backward pass belong to no forward operation.
     pub(crate) fn trust_operations(&self, is_trusted: bool) {
         self.trusts_operations.store(is_trusted, Ordering::Relaxed);
     }
 
-    /// Waits for something that only Python can do; `None` after `timeout`.
+    /// Waits for the follower to request a task from Python; `None` after `timeout`.
     pub(crate) fn next_request(&self, timeout: Duration) -> Option<PythonRequest> {
         // The lock is not held during the wait.
         let requests = self.follower(Follower::requests).ok()?;
@@ -420,15 +423,15 @@ impl Session {
     /// Ends the recording, then the page's server. The tracker stays attached and returns at once.
     /// Returns false if the recording's file is incomplete. In a forked child it does nothing.
     ///
-    /// Waits for the disk as long as it takes data. If it hangs, the threads that write are left
-    /// alone: they hold no lock that the tracker or the program's exit needs.
+    /// Waits for the disk as long as it accepts data. If the disk hangs, the writing threads are
+    /// left running: they hold no lock that the tracker or the program's exit needs.
     pub(crate) fn stop(&self) -> bool {
         if !self.is_own() {
             return true;
         }
         let (follower, recording, late_files) = {
             let mut state = lock(&self.state);
-            // Their handles end before the recording does.
+            // Dropped here, so that their recorder handles are closed before the recording ends.
             (state.poller, state.pinned_memory) = (None, None);
             (state.follower.take(), state.recording.take(), std::mem::take(&mut state.late_files))
         };
@@ -440,7 +443,8 @@ impl Session {
         };
         let ended = run_with_patience(END_PATIENCE, progress, move || {
             let end_step = || steps.fetch_add(1, Ordering::Relaxed);
-            // Without a follower, the tracker may belong to a later session.
+            // A session without a follower does not turn the tracker off, because the tracker may
+            // belong to a later session.
             if let Some(follower) = follower {
                 release_tracker(follower);
                 end_step();

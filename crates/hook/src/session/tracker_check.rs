@@ -14,14 +14,14 @@ use crate::torch::actions;
 static IS_TRACKER_CHECKED: AtomicBool = AtomicBool::new(false);
 
 impl Session {
-    /// Returns true if the tracker is known to report correctly, also by an earlier session, or if
-    /// there is nothing more to check it by.
+    /// Returns true if the tracker is known to report correctly, also if an earlier session found
+    /// this out, or if this session has passed its last check.
     pub(crate) fn is_tracker_checked(&self) -> bool {
         IS_TRACKER_CHECKED.load(Ordering::Relaxed) || self.is_checked.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the program has used memory since the first snapshot, while the tracker is
-    /// still to be checked.
+    /// Returns true if the program has used memory since the first snapshot and the tracker has not
+    /// been checked yet.
     pub(crate) fn has_events_to_check(&self) -> Result<bool, String> {
         let state = lock(&self.state);
         if state.first_snapshot.is_none() {
@@ -31,10 +31,10 @@ impl Session {
         follower.has_held_events()
     }
 
-    /// Compares the program's own events since the first snapshot with a later snapshot. Returns
-    /// true if they are right; events are then recorded. Returns false if they do not show it in
-    /// every field, unless `is_last`: then no other events follow. Returns `None` if events were
-    /// lost, so that another first snapshot is needed.
+    /// Checks the program's own events between the first snapshot and this one. Returns true if the
+    /// check passes; events are then recorded. Returns false if the events do not confirm every
+    /// field yet; with `is_last`, because no other events will follow, the check passes
+    /// nevertheless. Returns `None` if events were lost, so that another first snapshot is needed.
     pub(crate) fn check_events(&self, snapshot: &[u8], is_last: bool) -> Result<Option<bool>, String> {
         let second = read_snapshot(snapshot)?;
         let mut state = lock(&self.state);
@@ -50,13 +50,13 @@ impl Session {
             let expectation =
                 Expectation { device, has_mempools: state.has_mempools, total_bytes: info.total_bytes, times };
             let result = expectation.check(first, &second, &events);
-            // Only now: until the ring has been read, events can still be lost.
+            // Checked only after the ring has been read, because events can be lost until then.
             if follower.needs_snapshot()? {
                 return Ok(None);
             }
             let checked = result.map_err(|reason| format!("the self-test failed: {reason}"))?;
             is_checked |= checked.is_confirmed;
-            // The program took no snapshot.
+            // The snapshot of the check is not recorded: it is no snapshot of the program.
             follower.leave_out(device, start + checked.entry)?;
         }
         if is_checked {
@@ -68,7 +68,7 @@ impl Session {
         Ok(Some(is_checked || is_last))
     }
 
-    /// Records the held events, of which no more is to be checked.
+    /// Ends the check of the tracker, and records the held events.
     fn end_check(&self, state: &mut SessionState) -> Result<(), String> {
         state.follower.as_ref().ok_or(NOT_FOLLOWING)?.hold_events(false)?;
         self.is_checked.store(true, Ordering::Relaxed);
@@ -78,9 +78,9 @@ impl Session {
         Ok(())
     }
 
-    /// Checks that the tracker reported a failed request on `device` for which a segment of `bytes`
-    /// bytes was needed. This takes the place of [`check_events`](Self::check_events) in a program
-    /// whose first requests fail. Events are then recorded.
+    /// Checks that the tracker reported a failed request on `device` that needed a segment of
+    /// `bytes` bytes. A program whose first requests fail is checked in this way instead of by
+    /// [`check_events`](Self::check_events). Events are then recorded.
     pub(crate) fn check_failure(&self, device: u16, bytes: u64) -> Result<(), String> {
         let mut state = lock(&self.state);
         let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
@@ -91,7 +91,8 @@ impl Session {
         if !follower.held_events(DeviceId(device))?.iter().any(is_failure) {
             return Err(format!("PyTorch did not report that {bytes} bytes could not be allocated"));
         }
-        // Only of this session: a failure shows neither streams nor pools.
+        // The check counts for this session only, because a failed request has no stream or pool to
+        // check.
         self.end_check(&mut state)
     }
 }

@@ -1,4 +1,4 @@
-//! Counts the allocations of a thread.
+//! Counts the host memory allocations of a thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::thread_table::thread_pointer;
 
-/// The system's allocator, which counts the allocations of one thread.
+/// A global allocator that forwards to the system's and counts the allocations of one thread.
 struct CountingAllocator;
 
 #[global_allocator]
@@ -15,7 +15,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// Pointer of the thread whose allocations are counted; 0 for none.
 static THREAD: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Held while allocations are counted.
+/// Locked while allocations are counted, because only one thread can be counted at a time.
 static COUNTING: Mutex<()> = Mutex::new(());
 
 // SAFETY: Passes every call on to the system's allocator.

@@ -1,4 +1,4 @@
-//! The scenarios that a child process runs with the stand-in.
+//! The scenarios that a child process runs with the stand-in for PyTorch's library.
 
 use std::env;
 use std::ffi::c_void;
@@ -22,7 +22,7 @@ use crate::stacks::StackTable;
 use crate::torch::actions;
 use crate::tracker::Mode;
 
-/// Number of devices of the stand-in.
+/// Number of devices that the stand-in simulates.
 const DEVICES: u16 = 2;
 /// Size of a device's memory, in bytes.
 const DEVICE_BYTES: u64 = 16 << 30;
@@ -71,7 +71,8 @@ fn devices() -> Vec<DeviceInfo> {
     (0..DEVICES).map(info).collect()
 }
 
-/// Attaches to a library that must be refused, and returns the reason.
+/// Asserts that a session does not attach to this stand-in (`None`: no PyTorch is loaded), and
+/// returns the error message.
 fn attach_is_refused(standin: Option<Standin>, folder: &Path, minor: u32) -> String {
     let is_initialized = standin.inspect(|standin| standin.init(DEVICES));
     let session = open(&folder.join("refused.vram"));
@@ -87,7 +88,7 @@ fn attach_is_refused(standin: Option<Standin>, folder: &Path, minor: u32) -> Str
     error
 }
 
-/// Number of the log's entry after the first snapshot.
+/// Returns the index of the log entry after the first snapshot at or after index `from`.
 fn after_snapshot(log: &[LogEntry], from: usize) -> usize {
     let is_snapshot = |entry: &LogEntry| entry.action == u64::from(actions::SNAPSHOT);
     from + log[from..].iter().position(is_snapshot).expect("a snapshot was taken") + 1
@@ -150,7 +151,7 @@ impl Child {
             sum.gaps += compared.gaps;
             sum.lost += compared.lost;
         }
-        // This snapshot itself is not recorded any more.
+        // The last snapshot is taken after the recording's end, so it is not in the recording.
         recorded.assert_end_state(&self.standin.snapshot());
         sum
     }
@@ -222,7 +223,7 @@ impl Child {
         format!("{events} events, {with_stack} of {requests} requests with a stack")
     }
 
-    /// Begins while the program allocates and frees.
+    /// Starts a session while the program allocates and frees.
     fn start_late(&self) -> String {
         let counts = thread::scope(|scope| {
             let storm = scope.spawn(|| self.standin.storm(200_000.0, 1.0, DEVICES));
@@ -276,7 +277,7 @@ impl Child {
         assert!(between.allocations > 0);
         let session = self.attach();
         session.begin().expect("the recording begins");
-        // The earlier session has ended long ago.
+        // The earlier session was stopped before. Dropping it must not affect the present one.
         drop(earlier);
         self.standin.storm(50_000.0, 0.1, DEVICES);
         let compared = self.stop_and_compare(&session, start);

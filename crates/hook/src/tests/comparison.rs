@@ -59,8 +59,8 @@ impl Recorded {
         })
     }
 
-    /// Compares a device's events with a log: each entry is one event, in order, and each gap
-    /// stands for as many entries as it says, and the snapshot after them.
+    /// Compares a device's events with a log: each event is one log entry, in order, and each gap
+    /// stands for the number of entries that it counts and the snapshot after them.
     pub(super) fn compare(&self, device: u16, log: &[LogEntry]) -> Compared {
         let mut entries = log.iter().enumerate();
         let mut compared = Compared::default();
@@ -92,8 +92,8 @@ impl Recorded {
         self.definitions.string(name) == "snapshot"
     }
 
-    /// Returns the entry that an event was derived from. What an event lacks, such as the time, is
-    /// taken from `entry`.
+    /// Returns the log entry that an event must have been derived from. Fields that an event does
+    /// not have, such as the time, are copied from `entry`.
     fn expected(&self, kind: &EventKind, entry: &LogEntry) -> LogEntry {
         let (action, address, size, stream) = match *kind {
             EventKind::BlockAllocated { address, requested, stream, .. } => {
@@ -114,7 +114,7 @@ impl Recorded {
         LogEntry { action: action.into(), address, size, stream, time: entry.time }
     }
 
-    /// Asserts that the state at the recording's end is that of a snapshot.
+    /// Asserts that the state at the recording's end equals the state in a snapshot.
     pub(super) fn assert_end_state(&self, snapshot: &[u8]) {
         let snapshot = LiveSnapshot::read(snapshot, &Limits::default()).expect("the snapshot is valid");
         for device in snapshot.devices() {
@@ -127,7 +127,7 @@ impl Recorded {
     }
 }
 
-/// What a comparison found.
+/// The result of a comparison: numbers of equal events, of gaps, and of lost entries.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
     /// Number of events that equal their entries.

@@ -59,9 +59,10 @@ fn recording_has_every_entry_of_each_layout() {
     LAYOUTS.iter().for_each(|layout| check("record", layout.minor));
 }
 
-/// Number of tries at the full rate, for each layout. The recorder never makes the program wait, so
-/// a reader that gets no processor for a quarter of a second loses events, as it should: the ring
-/// is full. Eight threads and the reader share two processors with whatever else the machine does.
+/// Number of attempts at the full rate, for each layout. If the follower gets no processor for a
+/// quarter of a second, the ring is full and events are lost, as intended: the program never waits
+/// for the recorder. This can happen when eight threads and the follower share two processors with
+/// other work of the machine.
 const TRIES: usize = 3;
 
 #[test]

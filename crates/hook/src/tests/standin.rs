@@ -14,14 +14,14 @@ use crate::torch::layouts::TorchLayout;
 /// Folder of the stand-in's source.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/standin");
 
-/// The bytes of a library, once it is compiled.
+/// The bytes of a compiled stand-in; empty until it is compiled.
 type CompiledLibrary = Arc<OnceLock<Vec<u8>>>;
 
-/// How the stand-in is compiled.
+/// Compiler options for the stand-in.
 pub(super) struct Build(Vec<String>);
 
 impl Build {
-    /// Compiles it with the layout of PyTorch 2.`minor`.
+    /// Returns the options for the layout of PyTorch 2.`minor`.
     pub(super) fn of(minor: u32) -> Self {
         let layout = layout_of(minor).expect("a known version");
         let TorchLayout { attach_slot, entry_size, time, mempool, compile_context, user_metadata, .. } = *layout;
@@ -42,13 +42,13 @@ impl Build {
         Self(options)
     }
 
-    /// Adds an option of the compiler.
+    /// Adds a compiler option.
     pub(super) fn with(mut self, option: &str) -> Self {
         self.0.push(option.to_owned());
         self
     }
 
-    /// Puts the library into a folder. Each build is compiled once.
+    /// Writes the compiled library to a folder. Each set of options is compiled only once.
     #[track_caller]
     pub(super) fn library(&self, folder: &Path) {
         static BUILT: Mutex<BTreeMap<Vec<String>, CompiledLibrary>> = Mutex::new(BTreeMap::new());
@@ -106,7 +106,7 @@ pub(super) struct LogEntry {
     pub(super) time: u64,
 }
 
-/// What a storm did (`StormCounts` in `storm.h`).
+/// Counts of a storm, a run of threads that allocate and free (`StormCounts` in `storm.h`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StormCounts {
@@ -207,7 +207,7 @@ impl Standin {
         (self.set_limit)(device.into(), bytes)
     }
 
-    /// Takes a snapshot, as JSON, as the package does.
+    /// Takes a snapshot as the Python package does, and returns it as JSON.
     pub(super) fn own_snapshot(&self) -> Vec<u8> {
         snapshot_devices::begin();
         let snapshot = self.snapshot();
@@ -215,7 +215,7 @@ impl Standin {
         snapshot
     }
 
-    /// Takes a snapshot, as JSON, as the program does.
+    /// Takes a snapshot as a program does, and returns it as JSON.
     pub(super) fn snapshot(&self) -> Vec<u8> {
         let text = (self.snapshot)();
         // SAFETY: The text ends with a zero byte, and is freed only after it was copied.
@@ -237,7 +237,7 @@ impl Standin {
         }
     }
 
-    /// Runs 8 threads that allocate and free, for a time.
+    /// Runs 8 threads that allocate and free, `events_per_second` in total, for this many seconds.
     pub(super) fn storm(&self, events_per_second: f64, seconds: f64, devices: u16) -> StormCounts {
         let mut counts = StormCounts::default();
         (self.storm)(8, events_per_second, seconds, devices.into(), 1, &mut counts);

@@ -1,8 +1,8 @@
 //! Attaches a tracker to PyTorch's caching allocator.
 //!
-//! `CUDAAllocator::attachAllocatorTraceTracker` is a virtual function, and its place in the table
-//! of virtual functions differs between versions. It is called only if the allocator is PyTorch's
-//! own, and the table has the function of that name at the place that the version's layout gives.
+//! `CUDAAllocator::attachAllocatorTraceTracker` is a virtual function, and its index in the vtable
+//! differs between versions. It is called only if the allocator is PyTorch's own and its vtable has
+//! the function of that name at the index in the version's layout.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -34,8 +34,8 @@ pub(crate) enum AttachError {
     },
 }
 
-/// Attaches `tracker` to the allocator of this process, for all devices. There is no way to detach
-/// it.
+/// Attaches `tracker` to the allocator of this process, for all devices. A tracker cannot be
+/// detached.
 ///
 /// # Errors
 /// If the allocator is not the one that `layout` describes; nothing is called then.

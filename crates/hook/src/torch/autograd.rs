@@ -17,7 +17,7 @@ use object::{Object as _, ObjectSymbol as _};
 use crate::interpreter::{CheckedMemory, Memory as _};
 use crate::loader::{LoadedLibrary, find_library, map_file};
 
-/// Name of the library that contains autograd.
+/// File name of the library that contains autograd.
 const LIBRARY: &str = "libtorch_cpu.so";
 /// Mangled name of `at::sequence_number::sequence_nr_`.
 const SEQUENCE: &str = "_ZN2at15sequence_number12_GLOBAL__N_112sequence_nr_E";
@@ -27,17 +27,18 @@ const CURRENT_NODE: &str = "_ZZNK5torch8autogradL27tls_current_evaluating_nodeMU
 /// Offset of a node's address in its Python object (`THPCppFunction`), behind the object's header.
 const NODE_OF_OBJECT: usize = 16;
 
-/// Value of a thread's entry for a library whose variables the thread has not used yet.
+/// Value in a thread's `dtv` for a library whose thread-local variables the thread has not used
+/// yet.
 const UNALLOCATED: usize = usize::MAX;
 
-/// Where PyTorch's autograd keeps a thread's state.
+/// The offsets of autograd's state in the thread-local variables of PyTorch's library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Autograd {
-    /// Number of the library among those with thread-local variables.
+    /// Index of the library in each thread's `dtv`.
     module: usize,
     /// Offset of the thread's sequence number in the library's thread-local variables.
     sequence: usize,
-    /// Offset of the thread's current node, likewise.
+    /// Offset of the thread's current node in the library's thread-local variables.
     current_node: usize,
     /// Offset of the sequence number in a `Node`.
     node_sequence: usize,
@@ -114,7 +115,7 @@ impl Autograd {
         None
     }
 
-    /// Returns the numbers of [`next_sequence`](Self::next_sequence) and
+    /// Returns the results of [`next_sequence`](Self::next_sequence) and
     /// [`node_sequence`](Self::node_sequence).
     #[inline]
     pub(crate) fn sequences(&self) -> [Option<u64>; 2] {

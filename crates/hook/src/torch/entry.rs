@@ -25,10 +25,11 @@ pub(crate) mod actions {
     pub(crate) const OOM: u8 = 8;
 }
 
-/// Returns true if an action is due to a request for memory. `action` is less than 32.
+/// Returns true if a request for memory caused the trace entry with this action. `action` must be
+/// less than 32.
 #[inline]
 pub(crate) fn is_request(action: u8) -> bool {
-    // One comparison for each allocation would cost more than this mask.
+    // A bit mask is faster than comparing with each action.
     const REQUESTS: u32 =
         1 << actions::ALLOC | 1 << actions::SEGMENT_ALLOC | 1 << actions::SEGMENT_MAP | 1 << actions::OOM;
     REQUESTS >> action & 1 == 1
@@ -50,14 +51,14 @@ pub(crate) struct TraceEntry {
 }
 
 impl TraceEntry {
-    /// Returns true if the entry is due to a request for memory, whose call stack is of interest.
+    /// Returns true if a request for memory caused the entry, so that its call stack is recorded.
     #[inline]
     pub(crate) fn is_request(&self) -> bool {
         is_request(self.action)
     }
 }
 
-/// Reads trace entries of one version of PyTorch.
+/// A reader of the trace entries of one version of PyTorch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryReader {
     time: usize,
@@ -81,8 +82,8 @@ impl EntryReader {
         usize::try_from(device).ok()
     }
 
-    /// Returns true if the entry is about a snapshot. Its device is then not what
-    /// [`device`](Self::device) returns, see [`snapshot_devices`](crate::snapshot_devices).
+    /// Returns true if the entry reports a snapshot. [`device`](Self::device) is then wrong; see
+    /// [`snapshot_devices`](crate::snapshot_devices).
     ///
     /// # Safety
     /// `entry` points to a `TraceEntry` of this version of PyTorch.
@@ -93,7 +94,7 @@ impl EntryReader {
         action == u32::from(actions::SNAPSHOT)
     }
 
-    /// Reads an entry; `None` if its action is none that this version has.
+    /// Reads an entry; `None` if this version does not have the entry's action.
     ///
     /// # Safety
     /// `entry` points to a `TraceEntry` of this version of PyTorch.

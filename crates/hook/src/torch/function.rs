@@ -14,7 +14,8 @@ pub(crate) type TrackerFn = unsafe extern "C" fn(*const c_void, *const u8);
 
 /// The functor of a [`StdFunction`], which is empty: the tracker's state is in static variables.
 type Functor = [usize; 2];
-/// Copies or destroys a functor, or returns what it is, as the operation's number says.
+/// A function that copies or destroys a functor, or returns its type or address, as the number of
+/// the operation says.
 ///
 /// # Safety
 /// The functors are valid as the operation requires.
@@ -47,7 +48,7 @@ impl StdFunction {
 /// See [`Manager`].
 unsafe extern "C" fn manage(target: *mut Functor, source: *const Functor, operation: u32) -> bool {
     let result = match operation {
-        // No type: `target_type()` is then null, which nothing in PyTorch asks for.
+        // Returns no type, so `target_type()` is null; PyTorch never calls it.
         GET_TYPE_INFO => 0,
         GET_FUNCTOR_POINTER => source.addr(),
         _ => return false,

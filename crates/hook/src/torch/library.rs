@@ -14,7 +14,8 @@ use crate::loader::{LoadedLibrary, find_library, map_file};
 
 /// Name of the library that contains the allocator.
 const LIBRARY: &str = "libc10_cuda.so";
-/// Maximum size of the library's file, in bytes. Those of the supported versions have 0.5 MB.
+/// Maximum size of the library's file, in bytes; a larger file is an error. The files of supported
+/// versions have 0.5 MB.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// The mangled name of `c10::cuda::CUDACachingAllocator::allocator`, which every version exports.
@@ -32,7 +33,7 @@ pub(crate) struct Library {
     /// Address of the virtual function table of PyTorch's own allocator, if the symbol table has
     /// it.
     pub(crate) native_table: Option<usize>,
-    /// Address of the function that attaches a tracker, likewise.
+    /// Address of the function that attaches a tracker, if the symbol table has it.
     pub(crate) attach: Option<usize>,
 }
 

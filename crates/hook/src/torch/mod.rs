@@ -1,5 +1,5 @@
-//! What is known of PyTorch's CUDA caching allocator: the layout of its trace entries in each
-//! version, and how a tracker is attached to it.
+//! The interface to PyTorch's CUDA caching allocator: the layout of its trace entries in each
+//! version, and attaching a tracker.
 
 mod attach;
 mod autograd;

@@ -40,7 +40,7 @@ struct DeviceList<D: MemoryDevice> {
     slots: Vec<DeviceSlot<D>>,
 }
 
-/// The devices, from the first use of one on.
+/// The devices of the process, which are listed at the first use of a device.
 pub(super) struct Devices<D: MemoryDevice> {
     /// The devices, or why none can be used.
     listed: OnceLock<Result<DeviceList<D>, String>>,
@@ -48,7 +48,8 @@ pub(super) struct Devices<D: MemoryDevice> {
     listing: Mutex<()>,
 }
 
-/// Keeps other threads from creating pools until it is dropped.
+/// A guard that keeps other threads from listing the devices and creating pools until it is
+/// dropped.
 pub(super) struct PoolCreationLock<'a> {
     _fractions: Vec<MutexGuard<'a, Option<f64>>>,
     _listing: MutexGuard<'a, ()>,
@@ -70,7 +71,7 @@ impl<D: MemoryDevice> Devices<D> {
         listed.as_ref().map(|list| list.slots.as_slice()).map_err(String::as_str)
     }
 
-    /// Lists the devices, unless another thread just did.
+    /// Lists the devices, unless another thread has just done so, and returns the result.
     #[cold]
     fn list_first(&self, list: impl FnOnce() -> DeviceInfos) -> &Result<DeviceList<D>, String> {
         let _listing = self.lock_listing();
@@ -106,7 +107,7 @@ impl<D: MemoryDevice> Devices<D> {
         PoolCreationLock { _fractions: fractions, _listing: listing }
     }
 
-    /// Returns true while a thread lists the devices or holds back their listing.
+    /// Returns true while a thread lists the devices or keeps others from listing them.
     #[cfg(test)]
     pub(super) fn is_listing_held(&self) -> bool {
         self.listing.try_lock().is_err()

@@ -1,4 +1,4 @@
-//! Tests of when the devices are listed.
+//! Tests that the devices are listed at their first use and not before.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -20,7 +20,7 @@ use self::devices::{DeviceSlot, Devices};
 use self::session::{Session, record_mark};
 use crate::exception::Failure;
 
-/// The name that the headers of recordings give for this library.
+/// Name and version of this library, for the headers of recordings.
 const WRITER: &str = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION"));
 
 /// Lists and opens the devices that pools allocate from: GPUs, or host memory in tests.
@@ -47,7 +47,7 @@ pub(crate) enum RequestError {
 }
 
 impl RequestError {
-    /// Returns what kind of exception reports the error.
+    /// Returns the kind of exception that reports this error.
     pub(crate) fn failure(&self) -> Failure {
         match self {
             Self::Pool(AllocateError::OutOfMemory(_) | AllocateError::TooLarge { .. }) => Failure::OutOfMemory,
@@ -108,10 +108,10 @@ pub(crate) struct ProcessState<S: DeviceSource> {
     log: Log,
     /// The settings of pools that do not exist yet.
     settings: Mutex<Settings>,
-    /// None can be used with invalid settings.
+    /// The devices and their pools. With invalid settings, no device can be used.
     devices: Devices<S::Device>,
     session: Mutex<Session>,
-    /// What is called at out-of-memory on any device.
+    /// Functions that are called at out-of-memory on any device.
     observers: Mutex<Vec<Observer>>,
 }
 
@@ -131,7 +131,8 @@ fn missing_device(device: i32, count: usize) -> String {
 impl<S: DeviceSource> ProcessState<S> {
     /// Creates the state and, if requested, serves the page. Does not use the source of devices.
     pub(crate) fn new(source: S, settings: Result<Settings, String>, options: RecordingOptions, log: Log) -> Self {
-        // With invalid settings every request fails: other settings would change results silently.
+        // With invalid settings every request fails. Using other settings instead would change the
+        // program's memory use silently.
         let (settings, failure) =
             settings.map_or_else(|reason| (Settings::default(), Some(reason)), |settings| (settings, None));
         let options = RecordingOptions { listen: options.listen.filter(|_| failure.is_none()), ..options };
@@ -146,14 +147,14 @@ impl<S: DeviceSource> ProcessState<S> {
         }
     }
 
-    /// Lists the devices, which initializes the driver. The program's first use of a device does
-    /// it, too. A failure is that of each request.
+    /// Lists the devices, which initializes the driver, unless the program has already used a
+    /// device. If this fails, each later request fails with the reason.
     pub(crate) fn list_devices(&self) {
         let _ = self.devices.list(|| self.source.list());
     }
 
-    /// Returns the number and the slot (pool and memory fraction) of a device, for a use of it.
-    /// Fails with the reason in words: there is no such device, or none can be used.
+    /// Returns the number and the slot (pool and memory fraction) of a device, and lists the
+    /// devices first if necessary. Fails if the device does not exist or no device can be used.
     #[inline]
     fn listed_slot(&self, device: i32) -> Result<(u16, &DeviceSlot<S::Device>), String> {
         let slots = self.devices.list(|| self.source.list())?;
@@ -182,8 +183,8 @@ impl<S: DeviceSource> ProcessState<S> {
         slot.pool.get().unwrap_or_else(|| self.create_pool(number, slot)).as_ref().map_err(String::clone)
     }
 
-    /// Creates the device's pool, unless another thread just did, and returns it or the reason why
-    /// it cannot be created.
+    /// Creates the device's pool, unless another thread has just done so. Returns the pool, or the
+    /// reason why it cannot be created.
     #[cold]
     fn create_pool<'a>(
         &self,
@@ -207,16 +208,17 @@ impl<S: DeviceSource> ProcessState<S> {
         let mut session = lock(&self.session);
         session.start(|| self.recording_info(&settings), DeviceId(number), &self.log);
         let pool = match session.handle() {
-            // PyTorch passes no call stack to an allocator; the program may enter scopes.
+            // Sites have only the scope, because PyTorch passes no call stack to an allocator.
             Some(handle) => DevicePool::recorded_by_scope(device, settings, &handle),
-            // Without a recording no time is used.
+            // Without a recording, times are not used.
             None => DevicePool::new(device, settings, NullSink, || 0),
         };
         lock(&self.observers).iter().for_each(|observer| attach(&pool, observer));
         Ok(pool)
     }
 
-    /// Returns the header of a recording. Devices that are in use already have no complete history.
+    /// Returns the header of a recording that starts now. The history of devices that already have
+    /// a pool is marked as incomplete.
     fn recording_info(&self, settings: &Settings) -> RecordingInfo {
         let mut devices = self.devices.infos().to_vec();
         for (info, slot) in devices.iter_mut().zip(self.devices.slots()) {
@@ -268,7 +270,7 @@ impl<S: DeviceSource> ProcessState<S> {
     pub(crate) fn empty_cache(&self) -> Result<(), String> {
         let mut result = Ok(());
         for (number, pool) in self.pools() {
-            // Continues after an error, and returns the first.
+            // Continues after an error, and returns the first error.
             if let Err(error) = pool.empty_cache() {
                 result = result.and(Err(format!("device {number}: {error}")));
             }
@@ -294,8 +296,8 @@ impl<S: DeviceSource> ProcessState<S> {
         self.pool(device)?.begin_allocate_to_pool(mempool, CaptureFilter::AllStreams).map_err(|error| error.to_string())
     }
 
-    /// Stops serving the device's requests from the private pool `mempool`; it is an error if they
-    /// are not.
+    /// Stops serving the device's requests from the private pool `mempool`. Fails if they were not
+    /// served from it.
     pub(crate) fn end_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
         self.pool(device)?.end_allocate_to_pool(mempool).map_err(|error| error.to_string())
     }
@@ -327,8 +329,8 @@ impl<S: DeviceSource> ProcessState<S> {
         Ok(())
     }
 
-    /// Returns the bytes of the device's largest free block, or `guess` if that is more; with the
-    /// guess 0, the device's free memory or the largest free block.
+    /// Returns the size in bytes of the device's largest free block, or `guess` if that is larger.
+    /// If `guess` is 0, the device's free memory is used instead of `guess`.
     pub(crate) fn cache_info(&self, device: i32, guess: u64) -> u64 {
         let Some(pool) = self.existing_pool(device) else { return guess };
         let guess = if guess == 0 { pool.mem_get_info().free_bytes } else { guess };
@@ -379,18 +381,18 @@ impl<S: DeviceSource> ProcessState<S> {
         self.pools().for_each(|(_, pool)| pool.set_recording(enabled));
     }
 
-    /// Starts a recording as `options` say, whose newest part is also kept in memory. If pools
-    /// exist, it begins with their present state. Does nothing if a recording is in progress. Fails
-    /// if a page is wanted and cannot be served.
+    /// Starts a recording with these options, whose newest part is also kept in memory. If pools
+    /// exist, it begins with their current state. Does nothing if a recording is in progress. Fails
+    /// if a page was requested and cannot be served.
     pub(crate) fn start_session(&self, options: RecordingOptions) -> Result<SessionStart, String> {
-        // No pool is created meanwhile.
+        // Keeps other threads from creating a pool meanwhile.
         let _creating = self.devices.lock_pool_creation();
         let settings = lock(&self.settings).clone();
         let mut session = lock(&self.session);
         if session.is_active() {
             return Ok(SessionStart::InProgress(session.url()));
         }
-        // The caller receives the page's address, or the reason why no page is served.
+        // Not logged: the caller receives the page's address, or the reason why no page is served.
         let collected = Arc::new(Mutex::new(Vec::new()));
         let messages = Arc::clone(&collected);
         let collect: Log = Arc::new(move |message| lock(&messages).push(message.to_owned()));
@@ -400,7 +402,8 @@ impl<S: DeviceSource> ProcessState<S> {
         if wants_page && opened.url().is_none() {
             return Err(messages.last().cloned().unwrap_or_default());
         }
-        // Others are for the user: another port than the requested one, who can reach the page.
+        // Other messages are logged for the user: that another port is used, and who can reach the
+        // page.
         messages.iter().filter(|message| !message.starts_with("listening: ")).for_each(|message| (self.log)(message));
         *session = opened;
         let mut pools = self.pools().peekable();

@@ -11,13 +11,13 @@ use vramscope_trace::{AnnotationStage, DeviceId, Event, EventKind, RecordingInfo
 /// out.
 const MAX_OPEN_SPANS: usize = 1024;
 
-/// A recording of the process, its page, and what it was asked for. It starts with the first pool,
-/// whose settings are in its header.
+/// A recording of the process with its options and page. The recording starts when the first pool
+/// is created, whose settings are in its header.
 #[derive(Default)]
 pub(super) struct Session {
     options: RecordingOptions,
     hub: Option<Hub>,
-    /// What the page may ask of the process.
+    /// The commands that the page may give.
     controls: Controls,
     server: Option<Server>,
     /// `None` before the first pool, and if nothing is recorded.
@@ -34,15 +34,15 @@ pub(super) fn record_mark(handle: &mut RecorderHandle, device: DeviceId, stage: 
     handle.event(&Event { device, time_ns, kind });
 }
 
-/// How far the recording of a session is.
+/// Whether the recording of a session waits for a pool, has started, or was ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     /// No pool exists yet.
     #[default]
     Waiting,
-    /// It has started, or could not start.
+    /// The recording has started, or could not start.
     Started,
-    /// The program has ended it.
+    /// The program has ended the recording.
     Ended,
 }
 
@@ -52,7 +52,7 @@ impl Session {
     pub(super) fn open(options: RecordingOptions, keeps_history: bool, log: &Log) -> Self {
         let controls = Controls::default();
         let (hub, server) = options.listen.map(|address| serve(address, &options, &controls, log)).unzip();
-        // A push reads from a hub, too.
+        // A push needs a hub even without a page.
         let needs_hub = keeps_history || options.push.is_some();
         let hub = hub.flatten().or_else(|| needs_hub.then(Hub::default));
         Self { options, hub, controls, server: server.flatten(), ..Self::default() }
@@ -73,8 +73,8 @@ impl Session {
         self.server.as_ref().map(Server::url)
     }
 
-    /// Notes a beginning or an end of a span before the recording starts, which records the spans
-    /// that are open then.
+    /// Updates the list of open spans with a beginning or an end of a span before the recording
+    /// starts. Once it starts, spans that are still open are recorded.
     pub(super) fn mark_early(&mut self, name: &str, stage: AnnotationStage) {
         if self.stage != Stage::Waiting || !self.is_active() {
             return;

@@ -14,7 +14,7 @@ fn start_session<S: DeviceSource>(process: &ProcessState<S>, options: RecordingO
     process.start_session(options).expect("no page is wanted")
 }
 
-/// Allocates memory that the pool has.
+/// Allocates memory on device 0, which must succeed, and returns its address.
 fn allocate<S: DeviceSource>(process: &ProcessState<S>, bytes: u64) -> u64 {
     process.allocate(bytes, 0, STREAM).expect("the pool is large enough").expect("the request is not empty")
 }
@@ -86,7 +86,7 @@ fn span_that_is_open_at_the_first_request_is_recorded() {
 
 #[test]
 fn page_that_cannot_be_served_is_an_error() {
-    // An address of no machine, by RFC 5737.
+    // No machine has this address (RFC 5737).
     let listen = Some(std::net::SocketAddr::from(([192, 0, 2, 1], 0)));
     let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
     let error = process.start_session(RecordingOptions { listen, ..RecordingOptions::default() });

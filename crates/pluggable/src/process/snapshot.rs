@@ -14,8 +14,8 @@ fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Result<Recording, String>
     Ok(recording)
 }
 
-/// Returns the device's state with sites whose definitions a snapshot without a recording lacks set
-/// to unknown.
+/// Returns the device's state with all sites set to unknown, because a snapshot without a recording
+/// has no definitions of sites.
 fn without_sites(state: &DeviceState) -> DeviceState {
     let mut plain = DeviceState::default();
     for segment in state.segments() {

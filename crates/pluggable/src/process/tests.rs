@@ -17,7 +17,8 @@ use super::*;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// Host devices of these capacities, or why there are none. A device without memory fails to open.
+/// A source of host devices with these capacities in bytes, or the error of listing them. A device
+/// of capacity 0 fails to open.
 pub(super) struct HostDevices(pub(super) Result<Vec<u64>, &'static str>);
 
 impl DeviceSource for HostDevices {
@@ -249,7 +250,7 @@ fn private_pool_has_its_own_segments() {
 #[test]
 fn memory_stats_have_pytorchs_keys() {
     let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
-    // As at PyTorch's initialization of CUDA.
+    // PyTorch reads the counters when it initializes CUDA.
     process.list_devices();
     assert!(process.memory_stats_json(0).contains("\"allocated_bytes.all.current\":0"));
     process.allocate(1000, 0, STREAM).expect("the pool is large enough");

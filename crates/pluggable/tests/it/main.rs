@@ -245,7 +245,7 @@ fn child_forked_before_the_driver_is_used_has_its_own_state() {
     let (start, after_fork): (Start, NoArguments) = (library.function(FUNCTIONS[25]), library.function(FUNCTIONS[26]));
     let null = ptr::null_mut();
     let starts = || start(ptr::null(), ptr::null(), ptr::null_mut(), 0);
-    // Creates the state, without a request.
+    // Creates the library's state without a request for memory.
     assert_eq!((starts(), starts()), (0, 2));
     let fork_and_check = |check: &dyn Fn() -> bool| {
         // SAFETY: The child calls the library and exits; it waits for no lock of its parent.
