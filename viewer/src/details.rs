@@ -272,9 +272,7 @@ fn size_and_percent(part: u64, whole: u64) -> String {
 fn describe_site(site: SiteId, definitions: &Definitions, rows: &mut Vec<(&'static str, String)>) {
     let site = definitions.site(site);
     let scope = definitions.string(site.scope);
-    if !scope.is_empty() {
-        rows.push(("scope", scope.to_owned()));
-    }
+    rows.extend((!scope.is_empty()).then(|| ("scope", scope.to_owned())));
     if site.category != Default::default() {
         rows.push(("category", site.category.name().to_owned()));
     }
@@ -306,9 +304,7 @@ fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
         ("stream", segment.stream.0.to_string()),
         ("pool", pool_name(segment.pool)),
     ];
-    if segment.expandable {
-        rows.push(("expandable", "yes".to_owned()));
-    }
+    rows.extend(segment.expandable.then(|| ("expandable", "yes".to_owned())));
     Section { heading: "Segment", rows }
 }
 
@@ -332,15 +328,11 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free
     let info = recording.info();
     let mut rows = Vec::new();
     let device_info = info.device(id);
-    if let Some(info) = device_info.filter(|info| !info.name.is_empty()) {
-        rows.push(("name", info.name.clone()));
-    }
-    if let Some(info) = device_info.filter(|info| !info.process.is_empty()) {
-        rows.push(("process", info.process.clone()));
-    }
-    if let Some(info) = device_info.filter(|info| info.total_bytes > 0) {
-        rows.push(("memory", unbroken_size(info.total_bytes)));
-    }
+    rows.extend(device_info.filter(|info| !info.name.is_empty()).map(|info| ("name", info.name.clone())));
+    rows.extend(device_info.filter(|info| !info.process.is_empty()).map(|info| ("process", info.process.clone())));
+    rows.extend(
+        device_info.filter(|info| info.total_bytes > 0).map(|info| ("memory", unbroken_size(info.total_bytes))),
+    );
     rows.extend([
         ("requested", units::rounded_and_exact_size(counters.requested)),
         ("rounding", unbroken_size(counters.rounding_waste_bytes())),

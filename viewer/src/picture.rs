@@ -2,8 +2,9 @@
 //! and the text under the pointer.
 
 use crate::bitmap::{Bitmap, Color, Rect};
+use crate::canvas::Canvas;
 use crate::surface::Surface;
-use crate::text::{Align, Typesetter};
+use crate::text::Align;
 use crate::theme::Theme;
 
 /// Space left of a chart for its byte axis, in units (pixels at scale 1); as wide as the
@@ -143,30 +144,22 @@ pub fn draw_moment(
 
 /// Draws the labels of a chart's horizontal axis below pixel row `y`. A label that does not fit
 /// beside the one before it has a tick only.
-pub fn draw_ticks(
-    bitmap: &mut Bitmap,
-    typesetter: &mut Typesetter,
-    axis: &MomentAxis,
-    y: i32,
-    scale: f32,
-    theme: &Theme,
-) {
+pub(crate) fn draw_ticks(surface: &mut Canvas<'_>, axis: &MomentAxis, y: i32, scale: f32, theme: &Theme) {
     let mut end = i32::MIN;
     for (x, text) in &axis.ticks {
-        bitmap.fill(Rect::new(*x, y, x + px(1.0, scale).max(1), y + px(4.0, scale)), theme.faint);
-        let half = (typesetter.width(text, TEXT * scale) / 2.0).ceil() as i32;
-        if x - half > end && x + half <= bitmap.width() {
+        surface.fill(Rect::new(*x, y, x + px(1.0, scale).max(1), y + px(4.0, scale)), theme.faint);
+        let half = (surface.typesetter.width(text, TEXT * scale) / 2.0).ceil() as i32;
+        if x - half > end && x + half <= surface.bitmap.width() {
             end = x + half + px(10.0, scale);
             let at = (*x as f32, (y + px(11.0, scale)) as f32);
-            typesetter.draw(bitmap, text, TEXT * scale, at, Align::Center, theme.dim);
+            surface.text(text, TEXT * scale, at, Align::Center, theme.dim);
         }
     }
 }
 
 /// Draws lines of text in a box beside the pointer's pixel, inside of the picture.
-pub fn draw_pointer_text(
-    bitmap: &mut Bitmap,
-    typesetter: &mut Typesetter,
+pub(crate) fn draw_pointer_text(
+    surface: &mut Canvas<'_>,
     lines: &[String],
     (x, y): (i32, i32),
     scale: f32,
@@ -176,30 +169,30 @@ pub fn draw_pointer_text(
         return;
     }
     let (padding, size) = (px(7.0, scale), TEXT * scale);
-    let most = (bitmap.width() - 2 * padding - px(8.0, scale)).max(1) as f32;
-    let lines: Vec<String> = lines.iter().map(|line| typesetter.fit(line, size, most)).collect();
-    let widest = lines.iter().map(|line| typesetter.width(line, size)).fold(0.0, f32::max).ceil() as i32;
+    let most = (surface.bitmap.width() - 2 * padding - px(8.0, scale)).max(1) as f32;
+    let lines: Vec<String> = lines.iter().map(|line| surface.typesetter.fit(line, size, most)).collect();
+    let widest = lines.iter().map(|line| surface.typesetter.width(line, size)).fold(0.0, f32::max).ceil() as i32;
     let width = widest + 2 * padding;
     let height = px(LINE, scale) * lines.len() as i32 + px(6.0, scale);
     let distance = px(14.0, scale);
     let right = x + distance;
-    let x0 = if right + width <= bitmap.width() { right } else { (x - distance - width).max(0) };
-    let y0 = (y + distance).min(bitmap.height() - height).max(0);
+    let x0 = if right + width <= surface.bitmap.width() { right } else { (x - distance - width).max(0) };
+    let y0 = (y + distance).min(surface.bitmap.height() - height).max(0);
     let area = Rect::new(x0, y0, x0 + width, y0 + height);
-    bitmap.fill(area, theme.background);
-    bitmap.outline(area, px(1.0, scale).max(1), theme.dim);
+    surface.fill(area, theme.background);
+    surface.bitmap.outline(area, px(1.0, scale).max(1), theme.dim);
     for (index, line) in lines.iter().enumerate() {
         let center = y0 + px(3.0, scale) + px(LINE, scale) * index as i32 + px(LINE, scale) / 2;
         let color = if index == 0 { theme.text } else { theme.dim };
-        typesetter.draw(bitmap, line, size, ((x0 + padding) as f32, center as f32), Align::Left, color);
+        surface.text(line, size, ((x0 + padding) as f32, center as f32), Align::Left, color);
     }
 }
 
 /// Draws a text in the middle of an otherwise empty picture.
-pub fn draw_notice(bitmap: &mut Bitmap, text: &str, scale: f32, theme: &Theme, typesetter: &mut Typesetter) {
-    bitmap.fill(bitmap.bounds(), theme.background);
-    let middle = (bitmap.width() as f32 / 2.0, bitmap.height() as f32 / 2.0);
-    typesetter.draw(bitmap, text, (TEXT + 1.0) * scale, middle, Align::Center, theme.dim);
+pub(crate) fn draw_notice(surface: &mut Canvas<'_>, text: &str, scale: f32, theme: &Theme) {
+    surface.fill(surface.bounds(), theme.background);
+    let middle = (surface.bitmap.width() as f32 / 2.0, surface.bitmap.height() as f32 / 2.0);
+    surface.text(text, (TEXT + 1.0) * scale, middle, Align::Center, theme.dim);
 }
 
 /// Returns a dark or a light color, whichever is easier to read on `fill`.
@@ -218,6 +211,7 @@ pub fn text_color(fill: Color) -> Color {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Typesetter;
 
     #[test]
     fn axis_finds_the_column_of_a_moment() {
@@ -240,7 +234,8 @@ mod tests {
         let lines = ["a line of text that is much wider than the picture".to_owned(), "another".to_owned()];
         for point in [(0, 0), (199, 99), (-5, 300), (100, 50)] {
             let mut bitmap = Bitmap::new(200, 100, Color::default());
-            draw_pointer_text(&mut bitmap, &mut Typesetter::new(), &lines, point, 1.0, &theme);
+            let canvas = &mut Canvas { bitmap: &mut bitmap, typesetter: &mut Typesetter::new() };
+            draw_pointer_text(canvas, &lines, point, 1.0, &theme);
             let drawn = (0..100).flat_map(|y| (0..200).map(move |x| (x, y)));
             let boxed = drawn.filter(|&(x, y)| bitmap.pixel(x, y) == Some(theme.dim)).count();
             assert!(boxed > 100, "the outline is drawn at {point:?}");

@@ -43,7 +43,6 @@ pub(crate) trait Surface {
     fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Bitmap));
 
     /// Lets `draw` paint on the part `at` as if it were a whole surface, filled with `background`.
-    #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports use it"))]
     fn panel(&mut self, at: Rect, background: Color, draw: impl FnOnce(&mut Self));
 
     /// Returns the whole surface as a rectangle.

@@ -4,8 +4,10 @@ use super::axis::TEXT;
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
 use crate::bitmap::{Bitmap, Rect};
+use crate::canvas::Canvas;
 use crate::heatmap;
 use crate::picture::{px, text_color};
+use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
@@ -18,54 +20,52 @@ const DASH: f32 = 5.0;
 /// Draws the "Compare" view's picture on `bitmap`, which must have the size that the scene was
 /// computed for.
 pub fn draw(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
-    bitmap.fill(bitmap.bounds(), theme.background);
-    bitmap.fill(scene.plot, theme.well);
-    draw_axes(scene, theme, bitmap, typesetter);
+    let surface = &mut Canvas { bitmap, typesetter };
+    surface.fill(surface.bounds(), theme.background);
+    surface.fill(scene.plot, theme.well);
+    draw_axes(scene, theme, surface);
     // Reserved bytes first; within each counter, side A before B.
     for is_reserved in [true, false] {
         for line in scene.lines.iter().filter(|line| line.is_reserved == is_reserved) {
-            draw_line(scene, line, theme, bitmap);
+            draw_line(scene, line, theme, surface);
         }
     }
-    draw_moments(scene, theme, bitmap, typesetter);
+    draw_moments(scene, theme, surface);
     for line in &scene.lines {
-        draw_legend_entry(scene, line, theme, bitmap, typesetter);
+        draw_legend_entry(scene, line, theme, surface);
     }
     for (index, map) in scene.maps.iter().enumerate() {
-        let (width, height) = (map.area.width().max(1) as u32, map.area.height().max(1) as u32);
-        let mut picture = Bitmap::new(width, height, theme.background);
-        heatmap::draw(&map.scene, theme, &mut picture, typesetter);
-        bitmap.paste(&picture, map.area.x0, map.area.y0);
+        surface.panel(map.area, theme.background, |surface| heatmap::draw_on(&map.scene, theme, surface));
         let title = &map.title;
         let half = px(4.0, scene.scale);
         let swatch =
             Rect::new(title.x - px(16.0, scene.scale), title.y - half, title.x - px(5.0, scene.scale), title.y + half);
-        bitmap.fill(swatch, side_color(theme, index));
+        surface.fill(swatch, side_color(theme, index));
         let at = (title.x as f32, title.y as f32);
-        typesetter.draw(bitmap, &title.text, TEXT * scene.scale, at, Align::Left, theme.text);
+        surface.text(&title.text, TEXT * scene.scale, at, Align::Left, theme.text);
     }
 }
 
 /// Draws both axes with their labels and grid lines.
-fn draw_axes(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+fn draw_axes(scene: &ComparisonScene, theme: &Theme, surface: &mut Canvas<'_>) {
     let (plot, scale) = (scene.plot, scene.scale);
     let (stroke, tick) = (px(1.0, scale).max(1), px(4.0, scale));
     let grid = theme.well.mix(theme.dim, 0.22);
     for label in &scene.sizes {
-        bitmap.fill(Rect::new(plot.x0, label.y, plot.x1, label.y + stroke), grid);
-        bitmap.fill(Rect::new(plot.x0 - tick, label.y, plot.x0, label.y + stroke), theme.faint);
+        surface.fill(Rect::new(plot.x0, label.y, plot.x1, label.y + stroke), grid);
+        surface.fill(Rect::new(plot.x0 - tick, label.y, plot.x0, label.y + stroke), theme.faint);
         let at = ((plot.x0 - px(8.0, scale)) as f32, label.y as f32);
-        typesetter.draw(bitmap, &label.text, TEXT * scale, at, Align::Right, theme.dim);
+        surface.text(&label.text, TEXT * scale, at, Align::Right, theme.dim);
     }
     for label in &scene.times {
-        bitmap.fill(Rect::new(label.x, plot.y1, label.x + stroke, plot.y1 + tick), theme.faint);
+        surface.fill(Rect::new(label.x, plot.y1, label.x + stroke, plot.y1 + tick), theme.faint);
         let at = (label.x as f32, (label.y + px(11.0, scale)) as f32);
-        typesetter.draw(bitmap, &label.text, TEXT * scale, at, Align::Center, theme.dim);
+        surface.text(&label.text, TEXT * scale, at, Align::Center, theme.dim);
     }
 }
 
 /// Draws a line of the chart: dashed for the reserved bytes, solid for the allocated bytes.
-fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, bitmap: &mut Bitmap) {
+fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, surface: &mut Canvas<'_>) {
     let stroke = px(STROKES[line.side], scene.scale).max(1);
     let (dash, color) = (px(DASH, scene.scale).max(1), side_color(theme, line.side));
     let mut before = line.rows.first().copied().unwrap_or(0);
@@ -73,47 +73,41 @@ fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, bitmap: &mut B
         let is_gap = line.is_reserved && (x / dash) % 2 == 1 && before == row;
         if !is_gap {
             let rect = Rect::new(x, before.min(row) - stroke / 2, x + 1, before.max(row) - stroke / 2 + stroke);
-            bitmap.fill(rect.intersect(scene.plot), color);
+            surface.fill(rect.intersect(scene.plot), color);
         }
         before = row;
     }
 }
 
 /// Draws a line's entry in the chart's legend: a sample of the line, and its text.
-fn draw_legend_entry(
-    scene: &ComparisonScene,
-    line: &Line,
-    theme: &Theme,
-    bitmap: &mut Bitmap,
-    typesetter: &mut Typesetter,
-) {
+fn draw_legend_entry(scene: &ComparisonScene, line: &Line, theme: &Theme, surface: &mut Canvas<'_>) {
     let (label, scale) = (&line.label, scene.scale);
     let stroke = px(STROKES[line.side], scale).max(1);
     let (dash, x1) = (px(DASH, scale).max(1), label.x + px(LEGEND_LINE - 6.0, scale));
     for x in (label.x..x1).step_by(2 * dash as usize) {
         let end = if line.is_reserved { x + dash } else { x + 2 * dash };
         let y0 = label.y - stroke / 2;
-        bitmap.fill(Rect::new(x, y0, end.min(x1), y0 + stroke), side_color(theme, line.side));
+        surface.fill(Rect::new(x, y0, end.min(x1), y0 + stroke), side_color(theme, line.side));
     }
     let at = ((label.x + px(LEGEND_LINE, scale)) as f32, label.y as f32);
-    typesetter.draw(bitmap, &label.text, TEXT * scale, at, Align::Left, theme.text);
+    surface.text(&label.text, TEXT * scale, at, Align::Left, theme.text);
 }
 
 /// Draws the compared moment of each side as a vertical line with a flag above the chart, which
 /// shows the side's name.
-fn draw_moments(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+fn draw_moments(scene: &ComparisonScene, theme: &Theme, surface: &mut Canvas<'_>) {
     let (plot, scale) = (scene.plot, scene.scale);
     let (width, height) = (px(15.0, scale), px(15.0, scale));
     for (side, x) in scene.moments.iter().enumerate() {
         let Some(x) = *x else { continue };
         let stroke = px(1.5, scale).max(1);
         let color = side_color(theme, side);
-        bitmap.fill(Rect::new(x - stroke / 2, plot.y0 - height, x - stroke / 2 + stroke, plot.y1), color);
+        surface.fill(Rect::new(x - stroke / 2, plot.y0 - height, x - stroke / 2 + stroke, plot.y1), color);
         // A's name is left of its line, B's right of it, so that both show if they are close.
         let x0 = if side == 0 { x - width } else { x };
         let flag = Rect::new(x0, plot.y0 - height - px(2.0, scale), x0 + width, plot.y0 - px(2.0, scale));
-        bitmap.fill(flag, color);
+        surface.fill(flag, color);
         let at = ((flag.x0 + flag.x1) as f32 / 2.0, (flag.y0 + flag.y1) as f32 / 2.0);
-        typesetter.draw(bitmap, NAMES[side], TEXT * scale, at, Align::Center, text_color(color));
+        surface.text(NAMES[side], TEXT * scale, at, Align::Center, text_color(color));
     }
 }

@@ -327,9 +327,10 @@ impl FlameScene {
             Target::Node(node) => {
                 let Some(node) = graph.nodes.get(node as usize) else { return Vec::new() };
                 let mut lines = vec![node.label.clone(), amount(node.bytes, node.blocks)];
-                if node.self_bytes > 0 && node.self_bytes < node.bytes {
-                    lines.push(format!("{} requested here itself", ByteSize(node.self_bytes)));
-                }
+                lines.extend(
+                    (node.self_bytes > 0 && node.self_bytes < node.bytes)
+                        .then(|| format!("{} requested here itself", ByteSize(node.self_bytes))),
+                );
                 lines
             }
             Target::Other { nodes, bytes, blocks, .. } => {

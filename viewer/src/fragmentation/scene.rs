@@ -279,9 +279,12 @@ impl FragmentationScene {
         ));
         lines.push(format!("releasable {}, stuck {}", ByteSize(column.releasable_bytes), ByteSize(column.stuck_bytes)));
         lines.push(format!("largest free block {}", ByteSize(column.free.largest)));
-        if let Some(bytes) = column.largest_request_bytes.filter(|&bytes| bytes > 0) {
-            lines.push(format!("largest request {}", ByteSize(bytes)));
-        }
+        lines.extend(
+            column
+                .largest_request_bytes
+                .filter(|&bytes| bytes > 0)
+                .map(|bytes| format!("largest request {}", ByteSize(bytes))),
+        );
         lines.push(format!("rounding waste {}", ByteSize(column.rounding_waste_bytes)));
         Some((column.moment, lines))
     }

@@ -163,14 +163,12 @@ pub(super) fn header(layout: &Layout, typesetter: &Typesetter) -> Vec<Label> {
     let label =
         |text: &str, x: f32, align: Align| Label { text: text.to_owned(), size, at: (x, y), align, is_dim: true };
     let mut labels = Vec::new();
-    if !layout.is_narrow {
-        labels.push(label("segment", px(10.0), Align::Left));
-    }
+    labels.extend((!layout.is_narrow).then(|| label("segment", px(10.0), Align::Left)));
     labels.push(label("size", layout.map.x0 as f32 - px(10.0), Align::Right));
     labels.push(label(&caption, layout.map.x0 as f32, Align::Left));
-    if layout.common_bytes_per_pixel.is_none() {
-        labels.push(label("frag", heat_columns(layout).0 as f32, Align::Left));
-    }
+    labels.extend(
+        layout.common_bytes_per_pixel.is_none().then(|| label("frag", heat_columns(layout).0 as f32, Align::Left)),
+    );
     labels.push(label("used", layout.map.x1 as f32 + px(Layout::MARGIN - 12.0), Align::Right));
     labels
 }

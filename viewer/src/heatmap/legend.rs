@@ -140,9 +140,7 @@ pub(super) fn entries(
     let free = if content.color_by.is_ordered() { LegendSwatch::SubduedFree } else { LegendSwatch::Free };
     entries.push(LegendEntry::new(free, "free in segments"));
     entries.push(LegendEntry::new(LegendSwatch::FreeSegment, "free segment"));
-    if has_holes {
-        entries.push(LegendEntry::new(LegendSwatch::Hole, "unmapped"));
-    }
+    entries.extend(has_holes.then(|| LegendEntry::new(LegendSwatch::Hole, "unmapped")));
     for badges in badges.iter().filter(|badges| **badges != SegmentBadges::default()) {
         entries.push(LegendEntry::new(LegendSwatch::Badges(*badges), badges.names().join(", ")));
     }

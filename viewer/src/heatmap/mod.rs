@@ -38,7 +38,6 @@ mod view;
 
 pub use badges::SegmentBadges;
 pub use content::{AgeScale, AgeUnit, ColorBy, Fill, FreedAt, HeatmapContent};
-#[cfg(not(target_arch = "wasm32"))]
 pub(crate) use draw::draw_on;
 pub use draw::{Highlight, draw, draw_highlight, draw_placement};
 pub use groups::BlockGroups;

@@ -69,9 +69,9 @@ pub struct Comparison {
     /// Number of second recordings opened so far.
     opened: u64,
     /// The pinned moment: device and event number.
-    pinned: Option<(DeviceId, u64)>,
-    /// The side that the user chose; `None` if the user has not chosen.
-    chosen: Option<CompareWith>,
+    pub pinned: Option<(DeviceId, u64)>,
+    /// The side that the user chose, even if it does not exist any more; `None` without a choice.
+    pub chosen: Option<CompareWith>,
 }
 
 impl Comparison {
@@ -116,35 +116,6 @@ impl Comparison {
     pub fn pin(&mut self, device: DeviceId, event: u64) {
         self.pinned = Some((device, event));
         self.chosen = Some(CompareWith::Pinned);
-    }
-
-    /// Sets the pinned moment (device and event number) without choosing it as the second side, for
-    /// example from a link.
-    pub fn set_pinned(&mut self, pinned: Option<(DeviceId, u64)>) {
-        self.pinned = pinned;
-    }
-
-    /// Returns the pinned moment: device and event number.
-    #[must_use]
-    pub fn pinned(&self) -> Option<(DeviceId, u64)> {
-        self.pinned
-    }
-
-    /// Stores the user's choice of the second side.
-    pub fn choose(&mut self, with: CompareWith) {
-        self.chosen = Some(with);
-    }
-
-    /// Returns the second side that the user chose, even if it does not exist any more; `None`
-    /// without a choice.
-    #[must_use]
-    pub fn chosen(&self) -> Option<CompareWith> {
-        self.chosen
-    }
-
-    /// Forgets the user's choice of the second side, so that the default is compared with.
-    pub fn choose_nothing(&mut self) {
-        self.chosen = None;
     }
 
     /// Returns the possible second sides of a comparison with a device of `recording`, the

@@ -37,7 +37,7 @@ impl Model {
             panes: Vec::new(),
             step_span: None,
             compare_with: None,
-            pinned: self.comparison.pinned(),
+            pinned: self.comparison.pinned,
             bands: self.band_choice,
         }
     }
@@ -64,7 +64,7 @@ impl Model {
         (self.color_by, self.band_choice) = (ColorBy::default(), BandChoice::default());
         self.heatmap_view = View { scroll: self.heatmap_view.scroll, ..View::default() };
         (self.cuts_idle, self.stack) = (None, None);
-        self.comparison.set_pinned(None);
+        self.comparison.pinned = None;
         let axis = link.axis.unwrap_or_default();
         if axis != self.axis {
             self.set_axis(axis);
@@ -103,7 +103,7 @@ impl Model {
             self.set_device(device)?;
         }
         if link.pinned.is_some() {
-            self.comparison.set_pinned(link.pinned);
+            self.comparison.pinned = link.pinned;
         }
         let view = &mut self.heatmap_view;
         (view.scaling, view.sort) = (link.scaling.unwrap_or(view.scaling), link.sort.unwrap_or(view.sort));

@@ -267,9 +267,7 @@ impl<S: Surface> Painter<'_, S> {
         let bytes = info.map(|info| info.total_bytes).filter(|&bytes| bytes > 0);
         let mut facts: Vec<String> = bytes.map(|bytes| ByteSize(bytes).to_string()).into_iter().collect();
         facts.push(Count(summary.events).of("event", "events"));
-        if info.is_some_and(|info| !info.history_complete) {
-            facts.push("earlier history is missing".to_owned());
-        }
+        facts.extend(info.is_some_and(|info| !info.history_complete).then(|| "earlier history is missing".to_owned()));
         self.text(&facts.join(" · "), TEXT, (end + 10.0, y), WIDTH - MARGIN - end - 10.0, theme.dim);
         self.y += HEADING;
     }

@@ -11,6 +11,7 @@ use crate::timeline::PeakMark;
 
 /// The data of one device in a report: peaks, memory and sites at the peak of allocated bytes,
 /// counters at the end, lifetimes, and fragmentation over time.
+#[derive(Default)]
 pub(super) struct DeviceSummary {
     pub(super) device: DeviceId,
     /// Peaks of the allocated and of the reserved bytes.
@@ -53,18 +54,11 @@ impl DeviceSummary {
         let metrics = metrics_over_time(recording, device)?;
         let mut summary = Self {
             device,
-            peaks: Default::default(),
-            peak_event: 0,
-            peak_state: DeviceState::default(),
-            metrics: Metrics::default(),
-            sites: Vec::new(),
-            end: Counters::default(),
-            events: 0,
-            ooms: 0,
             lifetimes,
             fragmentation: fragmentation_by_slice(&metrics, range, slices),
             fragmentation_summary: metrics.summary(Metrics::fragmentation),
             samples: metrics.len(),
+            ..Self::default()
         };
         if let Some(series) = recording.series(device) {
             for (mark, peak) in summary.peaks.iter_mut().zip([series.peak_allocated(), series.peak_reserved()]) {

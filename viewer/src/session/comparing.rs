@@ -36,7 +36,7 @@ impl Session {
             "compare-close" => model.comparison.close(),
             _ => {
                 let with = CompareWith::from_name(argument);
-                model.comparison.choose(with.ok_or_else(|| format!("cannot compare with {argument:?}"))?);
+                model.comparison.chosen = Some(with.ok_or_else(|| format!("cannot compare with {argument:?}"))?);
             }
         }
         Ok(())

@@ -99,9 +99,8 @@ impl Session {
         }
         let was_playing = self.model.playback.is_playing();
         let is_playing = self.model.tick(request.clock_ms);
-        if let Err(error) = result.and(is_playing.clone().map(|_| ())) {
-            report.messages.push(error.to_string());
-        }
+        let error = result.and(is_playing.clone().map(|_| ())).err();
+        report.messages.extend(error.map(|error| error.to_string()));
         let mut changes = self.model.take_changes();
         self.update_axis(&mut changes);
         let hover_changed = std::mem::take(&mut self.hover_changed);
@@ -146,9 +145,7 @@ impl Session {
                     self.pointer(pointer)
                 }
             };
-            if let Err(error) = result {
-                report.messages.push(error);
-            }
+            report.messages.extend(result.err());
         }
     }
 

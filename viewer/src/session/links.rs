@@ -15,7 +15,7 @@ impl Session {
     #[must_use]
     pub fn link(&self) -> Link {
         let is_compared = self.panes.surface_of(ViewKind::Compare).is_some();
-        let compared = self.model.comparison.chosen().filter(|_| is_compared);
+        let compared = self.model.comparison.chosen.filter(|_| is_compared);
         Link {
             panes: self.pane_links(),
             group: self.named_group(),
@@ -58,7 +58,7 @@ impl Session {
             self.analysis.step_span.clone_from(&link.step_span);
         }
         if let Some(with) = link.compare_with.as_deref().and_then(CompareWith::from_name) {
-            self.model.comparison.choose(with);
+            self.model.comparison.chosen = Some(with);
         }
         self.model.go_to_link(link)
     }
@@ -79,10 +79,7 @@ impl Session {
         }
         self.show_panes(&link.panes);
         self.analysis.step_span.clone_from(&link.step_span);
-        self.model.comparison.choose_nothing();
-        if let Some(with) = link.compare_with.as_deref().and_then(CompareWith::from_name) {
-            self.model.comparison.choose(with);
-        }
+        self.model.comparison.chosen = link.compare_with.as_deref().and_then(CompareWith::from_name);
         self.heatmap.pending_group = None;
         self.model.restore(link)?;
         self.select_linked_group(link.group.clone());

@@ -2,6 +2,7 @@
 
 use crate::protocol::{PageUpdate, PaneContent};
 use crate::ui::{Attribute, Element, Tag};
+use crate::views::controls::select;
 use crate::views::{self, ViewKind};
 
 use super::core::Session;
@@ -83,13 +84,7 @@ fn export_menu(view: ViewKind, copy: Option<Element>) -> Element {
 
 /// Returns the field that chooses a pane's view.
 fn view_choice(pane: usize, view: ViewKind) -> Element {
-    let option = |choice: ViewKind| {
-        let option = Element::text(Tag::Option, choice.title()).with(Attribute::Value, choice.name());
-        if choice == view { option.with(Attribute::Selected, "") } else { option }
-    };
-    Element::new(Tag::Select)
-        .with(Attribute::AriaLabel, if pane == 0 { "View of the left pane" } else { "View of the right pane" })
-        .with(Attribute::Key, "view")
-        .with_command(format!("pane {pane}"))
-        .with_children(ViewKind::ALL.into_iter().map(option))
+    let label = if pane == 0 { "View of the left pane" } else { "View of the right pane" };
+    let views = ViewKind::ALL.map(|view| (view.name(), view.title()));
+    select(label, &format!("pane {pane}"), view.name(), views).with(Attribute::Key, "view")
 }

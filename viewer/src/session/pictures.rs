@@ -4,6 +4,7 @@
 //! selected range and the object under the pointer are drawn on a copy of it.
 
 use crate::allocations::{self};
+use crate::canvas::Canvas;
 use crate::comparison::{self};
 use crate::flame::{self, FlameScene};
 use crate::fragmentation::{self, FragmentationScene};
@@ -218,7 +219,9 @@ impl Session {
             layers.draw_base(|frame| {
                 match &picture.scene {
                     PaneScene::Empty => {}
-                    PaneScene::Waiting(text) => draw_notice(frame, text, scale, theme, typesetter),
+                    PaneScene::Waiting(text) => {
+                        draw_notice(&mut Canvas { bitmap: frame, typesetter }, text, scale, theme)
+                    }
                     PaneScene::Fragmentation(scene) => fragmentation::draw(scene, theme, frame, typesetter),
                     PaneScene::Flame(scene) => flame::draw(scene, theme, frame, typesetter),
                     PaneScene::Allocations(scene, _) => allocations::draw(scene, theme, frame, typesetter),
@@ -230,7 +233,7 @@ impl Session {
                     _ => return,
                 };
                 if let Some(axis) = picture.axis() {
-                    draw_ticks(frame, typesetter, axis, bottom, scale, theme);
+                    draw_ticks(&mut Canvas { bitmap: frame, typesetter }, axis, bottom, scale, theme);
                 }
             });
         }
@@ -248,7 +251,8 @@ impl Session {
                     draw_moment(frame, axis, moment, (plot.y0, plot.y1), scale, theme);
                     if !scene.is_complete() {
                         let lines = [PAINTING.to_owned()];
-                        draw_pointer_text(frame, typesetter, &lines, (plot.x0, plot.y0), scale, theme);
+                        let canvas = &mut Canvas { bitmap: frame, typesetter };
+                        draw_pointer_text(canvas, &lines, (plot.x0, plot.y0), scale, theme);
                     }
                 }
                 PaneScene::Flame(scene) => {
@@ -258,7 +262,8 @@ impl Session {
                 }
             }
             if let Some(point) = point {
-                draw_pointer_text(frame, typesetter, &picture.pointer_text, point, scale, theme);
+                let canvas = &mut Canvas { bitmap: frame, typesetter };
+                draw_pointer_text(canvas, &picture.pointer_text, point, scale, theme);
             }
         });
     }

@@ -125,9 +125,7 @@ impl Session {
         })?;
         serde_json::to_string(&table.objects()).map_err(|error| error.to_string())
     }
-}
 
-impl Session {
     /// Reads a part of the events that the rows of `view` need. Returns true once everything is
     /// read; before, the caller supplies [`needed_fetches`](Self::needed_fetches) and calls this
     /// again.

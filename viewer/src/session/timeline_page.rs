@@ -51,9 +51,7 @@ impl Session {
             choice("stack", "stack", stack, stacks).into(),
             choice("axis", "axis", model.axis().name(), axes).into(),
         ];
-        if model.scale().kind() == AxisKind::Time {
-            bar.push(cut.into());
-        }
+        bar.extend((model.scale().kind() == AxisKind::Time).then(|| cut.into()));
         if model.recording().devices().count() > 1 {
             let lanes = Element::button("device lanes", "lanes")
                 .with(Attribute::Title, "Show a lane for each device (Shift+R)")

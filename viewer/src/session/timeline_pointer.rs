@@ -164,15 +164,11 @@ impl Session {
     fn moment_at(&self, x: f64) -> TimedMoment {
         let Some(timeline) = &self.scene.timeline else { return TimedMoment::default() };
         let at = timeline.axis.moment_at(x);
-        if timeline.axis.scale().kind() == AxisKind::Time && self.complete_history().is_none() {
-            return TimedMoment { event: self.model.recording().event_at_time(at.time_ns), ..at };
-        }
-        match self.complete_history() {
-            Some(history) if timeline.axis.scale().kind() == AxisKind::Time => {
-                TimedMoment { event: history.moment_at(at.time_ns), ..at }
-            }
-            Some(history) => TimedMoment { time_ns: history.time_ns(at.event), ..at },
-            None => at,
+        match (timeline.axis.scale().kind() == AxisKind::Time, self.complete_history()) {
+            (true, None) => TimedMoment { event: self.model.recording().event_at_time(at.time_ns), ..at },
+            (true, Some(history)) => TimedMoment { event: history.moment_at(at.time_ns), ..at },
+            (false, Some(history)) => TimedMoment { time_ns: history.time_ns(at.event), ..at },
+            (false, None) => at,
         }
     }
 

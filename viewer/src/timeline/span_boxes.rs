@@ -170,9 +170,7 @@ impl<'a> Run<'a> {
             lines.push(format!("{}: {}", name.text(), Count(name.count)));
             others -= name.count;
         }
-        if others > 0 {
-            lines.push(format!("and {} more", Count(others)));
-        }
+        lines.extend((others > 0).then(|| format!("and {} more", Count(others))));
         if is_wide {
             boxes.append(&mut run.boxes);
             // Only the label lies on the boxes.

@@ -21,16 +21,26 @@ pub fn choice<'a>(
     current: &str,
     choices: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Element {
+    let select = select(label, command, current, choices).with(Attribute::Key, command);
+    Element::new(Tag::Label).with_text(format!("{label} ")).with_child(select)
+}
+
+/// Creates a menu like [`choice`], with a label for screen readers only.
+#[must_use]
+pub fn select<'a>(
+    label: &str,
+    command: &str,
+    current: &str,
+    choices: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Element {
     let option = |(value, text): (&str, &str)| {
         let option = Element::text(Tag::Option, text).with(Attribute::Value, value);
         if value == current { option.with(Attribute::Selected, "") } else { option }
     };
-    let select = Element::new(Tag::Select)
+    Element::new(Tag::Select)
         .with(Attribute::AriaLabel, label)
-        .with(Attribute::Key, command)
         .with_command(command)
-        .with_children(choices.into_iter().map(option));
-    Element::new(Tag::Label).with_text(format!("{label} ")).with_child(select)
+        .with_children(choices.into_iter().map(option))
 }
 
 /// Creates the field that sets the grouping of a view's rows to one of `choices`.

@@ -29,9 +29,9 @@ pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemp
         }
         nodes.push(facts(rows).into());
         let has_links = is_selection || details.kind == DetailsKind::Event;
-        if let Some(events) = details.events.filter(|_| index == 0 && has_links) {
-            nodes.push(links(&events, details.kind).into());
-        }
+        nodes.extend(
+            details.events.filter(|_| index == 0 && has_links).map(|events| links(&events, details.kind).into()),
+        );
     }
     for section in &details.stacks {
         if !section.stack.is_empty() || ![CALL_STACK, SEGMENT_STACK].contains(&section.heading) {

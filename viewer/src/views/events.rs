@@ -63,9 +63,7 @@ impl Listed {
 pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
     let mode = options.mode.as_deref().unwrap_or(if context.has_range { "range" } else { "all" });
     let mut content = ViewContent::with_controls([filter_field(VIEW, &options.filter)]);
-    if context.has_range {
-        content.controls.push(choice("show", &format!("mode {VIEW}"), mode, MODES).into());
-    }
+    content.controls.extend(context.has_range.then(|| choice("show", &format!("mode {VIEW}"), mode, MODES).into()));
     let reveal = Element::button("Current event", format!("reveal {VIEW}"));
     content.controls.push(reveal.with(Attribute::Title, "Scroll to the event of this moment").into());
     let query = match parse_filter(&options.filter) {

@@ -28,9 +28,8 @@ pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent 
         Err(error) => return ViewContent::message(format!("The failures cannot be read: {error}")),
     };
     if cards.is_empty() {
-        let mut content = ViewContent::message("No request failed in this recording.");
-        content.table = Some(table(context, &cards));
-        return content;
+        let content = ViewContent::message("No request failed in this recording.");
+        return ViewContent { table: Some(table(context, &cards)), ..content };
     }
     let placements = caches.failed_placements(context.recording).map(<[_]>::to_vec).unwrap_or_default();
     let summary = format!("{} in this recording", Count(cards.len() as u64).of("failed request", "failed requests"));

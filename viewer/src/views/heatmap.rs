@@ -38,9 +38,10 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     let mut content = ViewContent { legend: legend(context), ..ViewContent::with_controls(controls) };
     if !options.filter.is_empty() {
         let settings = caches.settings(context);
-        if let Some(found) = fit::fit(context, &options.filter, &settings, &mut caches.fit) {
-            content.content.push(fit::fit_card(context, found).into());
-        }
+        content.content.extend(
+            fit::fit(context, &options.filter, &settings, &mut caches.fit)
+                .map(|found| fit::fit_card(context, found).into()),
+        );
     }
     content
 }

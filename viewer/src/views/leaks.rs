@@ -19,7 +19,7 @@ use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{group_choice, group_title, number_field};
 use super::groups::paint_groups;
 use super::table::{Cell, Column, Table};
-use super::table_builder::{TableBuilder, growth_cell};
+use super::table_builder::{TableBuilder, group_cell, growth_cell};
 
 /// Name of the view "Leaks and growth" in commands and links.
 const VIEW: &str = ViewKind::Leaks.name();
@@ -208,7 +208,7 @@ fn search(context: &Context<'_>, steps: &StepAnalysis) -> (LeakSearch, String) {
 /// Returns the table of groups that grow from step to step, fastest first.
 fn growth_table(context: &Context<'_>, growing: &[Growth], by: GroupBy, grouping: &mut Grouping) -> Table {
     TableBuilder::new(VIEW, "What grows from step to step", growing)
-        .text("name", group_title(by), |growth| Cell::from(&*grouping.cached_name(context.definitions(), growth.group)))
+        .text("name", group_title(by), |growth| group_cell(context, grouping, growth.group))
         .bar_column(Column::bar("bytes_per_step", "growth a step"), |one| Cell::BytesChange(one.bytes_per_step.into()))
         .number("growth_bytes", "in all", |growth| {
             Cell::BytesChange(i128::from(growth.last_bytes) - i128::from(growth.first_bytes))
@@ -239,9 +239,7 @@ fn unfreed_table(
         (std::cmp::Reverse((growth.map(|growth| growth.bytes_per_step), one.bytes)), one.group)
     });
     TableBuilder::new(VIEW, "Allocated and never freed, by group", &groups)
-        .text("name", group_title(by), |(_, one, _)| {
-            Cell::from(&*grouping.cached_name(context.definitions(), one.group))
-        })
+        .text("name", group_title(by), |(_, one, _)| group_cell(context, grouping, one.group))
         .bar("bytes", "never freed", |(_, one, _)| one.bytes)
         .count("blocks", "blocks", |(_, one, _)| one.blocks)
         .number("bytes_per_step", "growth a step", |(growth, ..)| growth_cell(*growth))
@@ -267,7 +265,7 @@ fn allocations_table(
         })
         .text("site", "site", |one| {
             let group = by_site.group_of_allocation(one);
-            Cell::from(&*by_site.cached_name(context.definitions(), group))
+            group_cell(context, by_site, group)
         })
         .number("address", "address", |one| Cell::Address(one.address))
         .commands(|one| format!("select-allocation {} {}", one.address, one.first_moment))

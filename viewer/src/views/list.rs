@@ -12,7 +12,7 @@ use super::controls::{choice, filter_field, parse_filter, progress_text};
 use super::events::{known, step_starts, stream_cell};
 use super::searches::{AllocationRequest, Searches, ShownFilter};
 use super::table::{Cell, Column, ColumnWidth, Sorting, Table};
-use super::table_builder::TableBuilder;
+use super::table_builder::{TableBuilder, group_cell};
 
 /// Name of the view "List of allocations" in commands and links.
 const VIEW: &str = ViewKind::List.name();
@@ -235,7 +235,7 @@ fn table_of(
         .column(number("bytes", "size"), |row| Cell::Bytes(row.allocation.size))
         .column(Column::text("site", "site").sortable().with_width(Wide), |row| {
             let group = grouping.group_of_allocation(&row.allocation);
-            Cell::from(&*grouping.cached_name(context.definitions(), group))
+            group_cell(context, grouping, group)
         })
         .column(number("age_ns", "age"), |row| {
             let until_ns = context.history.time_ns(age_until(&row.allocation));

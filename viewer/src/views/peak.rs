@@ -101,9 +101,7 @@ fn moment_facts(
     }
     let mut spans = context.marks.names_at(context.recording, context.device, time_ns);
     spans.reverse();
-    if !spans.is_empty() {
-        rows.push(("spans", spans.join(" › ").into()));
-    }
+    rows.extend((!spans.is_empty()).then(|| ("spans", spans.join(" › ").into())));
     rows.extend(reached_by.map(|text| ("reached by", text.into())));
     rows
 }
@@ -124,9 +122,9 @@ fn size_facts(composition: &PeakComposition, requested_bytes: u64) -> Vec<(&'sta
     }
     let lasting = format!("{}, live for a quarter of the recording or longer", share(composition.lasting_bytes));
     rows.push(("lasting", lasting.into()));
-    if let Some(before_bytes) = composition.before_steps_bytes.filter(|&bytes| bytes > 0) {
-        rows.push(("before steps", format!("{}, live before the first step began", share(before_bytes)).into()));
-    }
+    rows.extend(composition.before_steps_bytes.filter(|&bytes| bytes > 0).map(|before_bytes| {
+        ("before steps", format!("{}, live before the first step began", share(before_bytes)).into())
+    }));
     rows
 }
 

@@ -25,9 +25,10 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     let settings = caches.settings(context);
     let field = fit::size_field(VIEW, &options.filter);
     let mut content = ViewContent::with_controls([field]);
-    if let Some(found) = fit::fit(context, &options.filter, &settings, &mut caches.fit) {
-        content.content.push(fit::fit_card(context, found).into());
-    }
+    content.content.extend(
+        fit::fit(context, &options.filter, &settings, &mut caches.fit)
+            .map(|found| fit::fit_card(context, found).into()),
+    );
     let rows = pool_rows(context.state, &settings);
     let total: PoolUsage = rows.iter().map(|row| &row.usage).sum();
     let mut usages: Vec<([String; 2], &PoolUsage)> =

@@ -15,7 +15,7 @@ use super::events::step_starts;
 use super::groups::paint_groups;
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Table};
-use super::table_builder::TableBuilder;
+use super::table_builder::{TableBuilder, group_cell};
 
 /// The modes of the view "Who holds it", with their texts: memory at the moment on the screen, at
 /// the peak, or allocated in the selected range.
@@ -154,7 +154,7 @@ pub fn blocks_table(context: &Context<'_>, grouping: &mut Grouping, limit: Optio
         .text("state", "state", |block| if block.pending_free { "pending" } else { "allocated" })
         .text("site", "site", |block| {
             let group = grouping.group_of(block);
-            Cell::from(&*grouping.cached_name(context.definitions(), group))
+            group_cell(context, grouping, group)
         })
         .text("category", "category", |block| grouping.category_of(block).name())
         .count("stream", "stream", |block| block.stream.0)

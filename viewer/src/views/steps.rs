@@ -15,7 +15,7 @@ use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{choice, event_link, group_choice, group_title};
 use super::groups::paint_groups;
 use super::table::{Cell, Column, Table};
-use super::table_builder::{TableBuilder, growth_cell};
+use super::table_builder::{TableBuilder, group_cell, growth_cell};
 
 /// The modes of the view "Steps" with their texts: all steps, or the allocations of the step at the
 /// moment.
@@ -287,7 +287,7 @@ fn groups_table(
 ) -> Table {
     sort_by_key(&mut groups, |(group, one)| (std::cmp::Reverse((one.allocated_bytes, one.live_bytes)), *group));
     TableBuilder::new(ViewKind::Steps.name(), "What the step allocates", &groups)
-        .text("name", group_title(by), |(group, _)| Cell::from(&*grouping.cached_name(context.definitions(), *group)))
+        .text("name", group_title(by), |(group, _)| group_cell(context, grouping, *group))
         .bar("bytes", "allocated", |(_, one)| one.allocated_bytes)
         .count("allocations", "allocations", |(_, one)| one.allocations)
         .bytes("live_bytes", "live at end", |(_, one)| one.live_bytes)

@@ -1,9 +1,10 @@
 //! Builds tables column by column, so that a column's heading and its cells are in one place.
 
-use vramscope_insight::group::GroupBy;
+use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::steps::Growth;
 use vramscope_trace::sort::sort_by_key;
 
+use super::context::Context;
 use super::table::{Cell, Column, Row, Sorting, Table};
 
 /// A builder that adds columns to a table with one row for each of `items`.
@@ -152,4 +153,9 @@ impl Table {
 /// Returns the cell of a group's growth from step to step; empty if it does not grow.
 pub(super) fn growth_cell(growth: Option<&Growth>) -> Cell {
     growth.map_or(Cell::Empty, |growth| Cell::BytesChange(growth.bytes_per_step.into()))
+}
+
+/// Returns the cell with the name of a group.
+pub(super) fn group_cell(context: &Context<'_>, grouping: &mut Grouping, group: u32) -> Cell {
+    Cell::from(&*grouping.cached_name(context.definitions(), group))
 }

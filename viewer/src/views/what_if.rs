@@ -105,9 +105,9 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, sides: &mut Compare
     let advice = jobs.advice.as_ref().and_then(|advice| advice.answer.as_ref().ok());
     // Scripts get everything that is known.
     let advice = advice.filter(|_| options.limit.is_some() || options.mode.as_deref() == Some(ALL_SETTINGS));
-    if let Some(text) = advice.map(advice_text) {
-        content.content.push(Element::text(Tag::P, text).with_class("summary").into());
-    }
+    content
+        .content
+        .extend(advice.map(|advice| Element::text(Tag::P, advice_text(advice)).with_class("summary").into()));
     if !content.hides_picture {
         let entry = |side: usize, text: &str| {
             let item = Element::new(Tag::Li).with_child(swatch(side_color(context.theme, side)));

@@ -73,9 +73,11 @@ fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allo
         None if context.is_history_complete => "not freed by the end of the recording".to_owned(),
         None => "not freed so far".to_owned(),
     });
-    if let Some(until) = one.active_until.filter(|_| one.active_until != one.allocated_until) {
-        lines.push(format!("memory free again at {}", at(context, until)));
-    }
+    lines.extend(
+        one.active_until
+            .filter(|_| one.active_until != one.allocated_until)
+            .map(|until| format!("memory free again at {}", at(context, until))),
+    );
     lines.push(format!("address {}, stream {}", units::address(one.address), one.stream.0));
     lines
 }

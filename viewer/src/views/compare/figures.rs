@@ -34,9 +34,7 @@ pub(super) fn table(context: &Context<'_>, sides: &[Side; 2], figures: &[MomentF
     table.rows.push(share_row("fragmentation", figures.each_ref().map(|figures| figures.free.fragmentation())));
     let expandable = figures.each_ref().map(|figures| figures.expandable_segments);
     table.rows.push(count_row("segments", figures.each_ref().map(|figures| figures.segments)));
-    if expandable != [0, 0] {
-        table.rows.push(count_row("— expandable", expandable));
-    }
+    table.rows.extend((expandable != [0, 0]).then(|| count_row("— expandable", expandable)));
     table.rows.push(count_row("live blocks", figures.each_ref().map(|figures| figures.blocks)));
     if sides[0].is_second == sides[1].is_second && sides[0].device == sides[1].device {
         return table;

@@ -120,7 +120,7 @@ fn subject_title(context: &Context<'_>, subject: CompareWith) -> String {
         },
         CompareWith::Device(device) => context.recording.info().device_label(device),
         CompareWith::Pinned => {
-            let event = context.comparison.pinned().map_or(0, |(_, event)| event);
+            let event = context.comparison.pinned.map_or(0, |(_, event)| event);
             format!("pinned moment (event {})", Count(event))
         }
         CompareWith::Range => "ends of the selected range".to_owned(),
@@ -137,15 +137,12 @@ fn explain(unavailable: &Unavailable) -> ViewContent {
                 ("Two recordings, for example of two allocator settings:", "Open a second recording…", "compare"),
                 ("Two moments of this recording:", "Pin this moment", "pin-moment"),
             ];
-            let mut list = Element::new(Tag::Ul).with_class("compare-choices");
-            for (text, title, command) in choices {
-                let item = Element::new(Tag::Li).with_text(text).with_child(Element::button(title, command));
-                list = list.with_child(item);
-            }
+            let item = |(text, title, command): (&str, &str, &str)| {
+                Element::new(Tag::Li).with_text(text).with_child(Element::button(title, command))
+            };
+            let list = Element::new(Tag::Ul).with_class("compare-choices").with_children(choices.map(item));
             let text = "Compare what is live: new, gone, grown and shrunk, exact to the byte.";
-            let mut content = ViewContent::message(text);
-            content.content.push(list.into());
-            content
+            ViewContent::message(text).with_element(list)
         }
     };
     ViewContent { hides_picture: true, ..content }

@@ -340,7 +340,7 @@ impl CompareCache {
         let now = side(context.device, context.moment, "this moment");
         match subject {
             CompareWith::Pinned => {
-                let (device, event) = context.comparison.pinned().ok_or(Unavailable::Nothing)?;
+                let (device, event) = context.comparison.pinned.ok_or(Unavailable::Nothing)?;
                 let first = context.recording.first_event();
                 let pinned = side(device, event.clamp(first, context.recording.end_event()), "pinned moment");
                 Ok(named([pinned, now], |device| context.recording.info().device_label(device)))

@@ -23,9 +23,7 @@ pub(super) fn sentences(
     let [a, b] = sides.each_ref().map(|side| recording_of(context, side));
     if let (Some(a), Some(b), false) = (a, b, is_same_device) {
         sentences.push(peaks_sentence(peaks(a, &sides[0]), peaks(b, &sides[1])));
-        if sides[0].is_second != sides[1].is_second {
-            sentences.push(settings_sentence(a, b));
-        }
+        sentences.extend((sides[0].is_second != sides[1].is_second).then(|| settings_sentence(a, b)));
     }
     sentences
 }

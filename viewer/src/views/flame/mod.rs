@@ -85,9 +85,9 @@ fn controls(mode: Mode, options: &ViewOptions) -> Vec<crate::ui::Node> {
     };
     let by = grouping_of(options);
     let mut nodes = vec![group_choice(VIEW, by, &GROUPINGS).into(), field("at", &moments).into()];
-    if matches!(by, GroupBy::Stack | GroupBy::Function | GroupBy::Line) {
-        nodes.push(field("libraries", &folds).into());
-    }
+    nodes.extend(
+        matches!(by, GroupBy::Stack | GroupBy::Function | GroupBy::Line).then(|| field("libraries", &folds).into()),
+    );
     if options.number.is_some() {
         nodes.push(Element::button("zoom out", "flame-zoom").with(Attribute::Title, "Show everything").into());
     }

@@ -70,7 +70,7 @@ pub fn content(
     }
     advance(context, options, caches, cache);
     content.content.push(crossing_node(context, cache, percent));
-    content = content.with_heading("At this moment").with_table(table);
+    content = content.with_element(Element::text(Tag::H2, "At this moment")).with_table(table);
     let over_time = if context.history.until() > context.recording.first_event() {
         let mut rows = cache.over_time(context, ROWS_OVER_TIME.0).to_vec();
         // Parts of the range without events repeat the row before them.
@@ -79,17 +79,8 @@ pub fn content(
     } else {
         Element::text(Tag::P, "Reading the recording…").with_class("nothing")
     };
-    content = content.with_heading(if context.has_range { "In the selected range" } else { "Over time" });
-    content.content.push(over_time.into());
-    content
-}
-
-impl ViewContent {
-    /// Appends a heading to the content.
-    fn with_heading(mut self, text: &str) -> Self {
-        self.content.push(Element::text(Tag::H2, text).into());
-        self
-    }
+    let heading = if context.has_range { "In the selected range" } else { "Over time" };
+    content.with_element(Element::text(Tag::H2, heading)).with_element(over_time)
 }
 
 /// Returns a text on the first moment with a fragmentation above `percent`, or on the search for
