@@ -286,8 +286,8 @@ impl AllocationTable {
     /// Returns the allocation whose row is at `index` in the group with index `group_index`.
     pub(super) fn get(&self, group_index: usize, index: usize) -> Allocation {
         let group = &self.groups[group_index];
-        let AllocationRow { row, origin, size, requested, first_moment, start_observed, allocated_until, active_until } =
-            self.row(group_index, group, index);
+        let found = self.row(group_index, group, index);
+        let AllocationRow { row, origin, size, requested, first_moment, start_observed, .. } = found;
         let AllocationOrigin { site, stream, pool } = self.origins.value(origin).origin;
         let end_unobserved = match group.pending_for[index] {
             END_UNOBSERVED => true,
@@ -303,8 +303,8 @@ impl AllocationTable {
             site,
             first_moment,
             start_observed,
-            allocated_until,
-            active_until,
+            allocated_until: found.allocated_until,
+            active_until: found.active_until,
             end_observed: !end_unobserved,
         }
     }
