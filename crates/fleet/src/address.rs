@@ -8,15 +8,15 @@ use vramscope_collector::AddressError;
 
 use crate::subjects;
 
-/// The port of a NATS server if the address names none.
+/// Default port of a NATS server, for an address without a port.
 const DEFAULT_PORT: u16 = 4222;
-/// The most servers in one address.
+/// Maximum number of servers in one address; more are an error.
 const MAX_SERVERS: usize = 16;
 
-/// Which events a process sends to the broker.
+/// When a process sends its events to the broker: on request, or always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PushMode {
-    /// Events are sent while a server asks for them.
+    /// Events are sent while a server requests them.
     #[default]
     OnDemand,
     /// All events are sent, from the start of the process.
@@ -109,7 +109,7 @@ impl FleetAddress {
         Ok(address)
     }
 
-    /// Reads the options after the question mark.
+    /// Parses the options after the question mark of an address and stores them.
     fn read_options(&mut self, query: &str) -> Result<(), AddressError> {
         let (mut certificate, mut key) = (None, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -136,8 +136,8 @@ impl FleetAddress {
         Ok(())
     }
 
-    /// Returns the address with `{rank}` in the paths of the keys and certificates of its user
-    /// replaced by a rank, or by `none`: all ranks of a program get one address.
+    /// Returns the address with `{rank}` in the paths of key and certificate files replaced by the
+    /// rank, or by `none` without a rank. So one address can be used for all ranks of a program.
     pub(crate) fn for_rank(&self, rank: Option<u32>) -> Self {
         let rank = subjects::rank_name(rank);
         let expand = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace("{rank}", &rank));
@@ -182,7 +182,7 @@ fn parse_server(host: &str) -> Result<String, AddressError> {
     Ok(format!("{name}:{port}"))
 }
 
-/// Parses `USER:PASSWORD` or a token.
+/// Parses the part of an address before `@`: `USER:PASSWORD` or a token.
 fn parse_user(user: &str) -> Result<Credentials, AddressError> {
     Ok(match user.split_once(':') {
         Some((name, password)) => Credentials::User(decode(name)?, decode(password)?),
@@ -190,7 +190,7 @@ fn parse_user(user: &str) -> Result<Credentials, AddressError> {
     })
 }
 
-/// Decodes `%XX`; fails if the result is not Unicode text.
+/// Decodes percent-encoded text (`%XX`); fails if the result is not Unicode.
 pub(crate) fn decode(text: &str) -> Result<String, AddressError> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(Into::into).map_err(|_| AddressError::new("it is not Unicode text after percent-decoding"))

@@ -10,11 +10,11 @@ use nkeys::KeyPair;
 use crate::address::{Credentials, FleetAddress};
 use crate::{roles, subjects};
 
-/// The most time that a connection to one server may take.
+/// Maximum time for connecting to one server; then the next server is tried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most time that the broker may take to acknowledge a message or answer a request.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of pings; after two without an answer the connection counts as lost.
+/// Interval of pings. After two unanswered pings the connection counts as lost.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest delay between two attempts to reconnect.
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ impl FleetError {
         Self { broker: address.to_string(), reason: reason.to_string() }
     }
 
-    /// Returns what failed, without the broker's address.
+    /// Returns the error's text without the broker's address.
     pub(crate) fn into_reason(self) -> String {
         self.reason
     }
@@ -56,7 +56,8 @@ impl Connection {
             address.servers.iter().map(|server| format!("nats://{server}").parse()).collect();
         let servers = servers.map_err(|error| fail(error.to_string()))?;
         let client = options.name(name).connect(servers).await.map_err(|error| fail(describe(&error)))?;
-        // Each process keeps few messages in flight; the limit is that of the transport.
+        // The client's own limit on messages in flight is not needed: the transport has a lower
+        // one.
         let jetstream = ContextBuilder::new().timeout(REPLY_TIMEOUT).build(client.clone());
         Ok(Self { client, jetstream })
     }
@@ -103,7 +104,8 @@ async fn options(address: &FleetAddress) -> Result<ConnectOptions, String> {
         Credentials::Token(token) => options.token(token.clone()),
         Credentials::User(name, password) => {
             let options = options.user_and_password(name.clone(), password.clone());
-            // A name that cannot be part of a subject has the replies that every user may receive.
+            // A user's name that cannot be part of a subject gets the default prefix for replies,
+            // which all users share.
             if subjects::is_run_name(name) { options.custom_inbox_prefix(roles::inbox(name)) } else { options }
         }
         Credentials::UserFile(path) => options

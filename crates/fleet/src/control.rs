@@ -5,34 +5,34 @@ use std::time::Duration;
 
 /// The word with which a server asks for a start.
 const START: &str = "start";
-/// The longest time for which a server can ask for events at once.
+/// Maximum duration of one request for events; a longer one is cut.
 const MAX_LEASE: Duration = Duration::from_secs(60);
 
-/// The request of a server for the events of a process, as text: `SECONDS SERVER`, followed by
-/// ` start` if the process should repeat what a reader begins with. Zero seconds without it tell
-/// other servers that a user has closed the process.
+/// A server's request for the events of a process. As text it is `SECONDS SERVER`, followed by
+/// ` start` if the process should send a new start (header, definitions and a full state). A
+/// request of zero seconds without ` start` tells other servers that a user has closed the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventRequest {
     /// How long the process should send its events: whole seconds, up to a minute.
     pub(crate) lease: Duration,
-    /// A number that tells the server from others.
+    /// A random number that identifies the server.
     pub(crate) server: u64,
     /// True if the server has no full state of the process to begin with.
     pub(crate) wants_start: bool,
 }
 
 impl EventRequest {
-    /// Returns a number for a server.
+    /// Returns a random number to identify a server.
     pub(crate) fn new_server() -> u64 {
         fastrand::u64(..)
     }
 
-    /// Returns what a server sends after a user has closed a process.
+    /// Returns the request that a server sends after a user has closed a process.
     pub(crate) fn end(server: u64) -> Self {
         Self { lease: Duration::ZERO, server, wants_start: false }
     }
 
-    /// Returns true if a user has closed the process.
+    /// Returns true if the request says that a user has closed the process.
     pub(crate) fn is_end(&self) -> bool {
         self.lease.is_zero() && !self.wants_start
     }

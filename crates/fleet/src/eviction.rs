@@ -1,9 +1,9 @@
-//! Makes room in maps of processes, whose number is limited.
+//! Removes processes from maps of limited size.
 
 use std::collections::BTreeMap;
 
-/// Removes the process with the least `key` and returns it. `key` returns `None` for processes that
-/// must stay.
+/// Removes the process with the smallest `key` and returns it; `None` if no process may be removed.
+/// `key` returns `None` for a process that must stay.
 pub(crate) fn remove_least<V, K: Ord>(processes: &mut BTreeMap<String, V>, key: impl Fn(&V) -> Option<K>) -> Option<V> {
     let removable = processes.iter().filter_map(|(identity, process)| Some((key(process)?, identity)));
     let (_, identity) = removable.min()?;

@@ -1,4 +1,4 @@
-//! Reads the summaries of all processes and keeps what the fleet view shows.
+//! Reads the summaries of all processes and computes the fleet view from them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,23 +17,24 @@ use crate::summaries::INTERVAL;
 use crate::summary_batch::SummaryBatch;
 use crate::{subjects, unix_time};
 
-/// How far back summaries are read first: enough for all windows of the fleet view while steps take
-/// at most 6 s. Further back, thousands of ranks have more than a server reads in a moment.
+/// How old summaries may be that are read at the start: enough for all time windows of the fleet
+/// view if steps take at most 6 s. With thousands of ranks, reading older summaries would take too
+/// long.
 const HISTORY: Duration = Duration::from_secs(65);
-/// Interval over which the least delay of messages is taken for the offset of the broker's clock.
+/// Time window whose smallest message delay gives the offset of the broker's clock.
 const CLOCK_WINDOW: Duration = Duration::from_secs(60);
 
 /// The fleet that a follower shows. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedFleet(Arc<Mutex<FleetState>>);
 
-/// The fleet, the broker's clock, and what was shown last.
+/// The fleet, the broker's clock, and the newest view.
 #[derive(Debug, Default)]
 struct FleetState {
     fleet: Fleet,
     clock: BrokerClock,
     view: Arc<FleetView>,
-    /// Messages that were no summaries.
+    /// Number of invalid messages.
     invalid: u64,
 }
 
@@ -48,7 +49,8 @@ impl SharedFleet {
         self.with(|state| state.fleet.describe(identity, record.description()));
     }
 
-    /// Sets whether the events of a process are read, and its first device in the recording.
+    /// Sets whether the events of a process are read, and the number of its first device in the
+    /// server's recording, for the view.
     pub(crate) fn set_events(&self, identity: &str, events: EventsState, device: Option<u16>) {
         self.with(|state| state.fleet.set_events(&ProcessIdentity(identity.to_owned()), events, device));
     }
@@ -62,12 +64,12 @@ impl SharedFleet {
         silence_ns.is_none_or(|silence_ns| u128::from(silence_ns) >= SILENCE.as_nanos())
     }
 
-    /// Returns what was shown at the last tick.
+    /// Returns the view of the last tick; there are ten ticks a second.
     pub(crate) fn view(&self) -> Arc<FleetView> {
         self.with(|state| Arc::clone(&state.view))
     }
 
-    /// Compares the ranks and computes what is shown now.
+    /// Compares the ranks and computes a new view.
     fn tick(&self) {
         self.with(|state| {
             let now_ns = state.clock.now_ns(unix_time::now_ns());
@@ -98,7 +100,8 @@ impl SharedFleet {
     }
 }
 
-/// Returns the sender of a message with summaries, and when the broker stored it.
+/// Returns the sender of a message with summaries, and when the broker stored it, in nanoseconds
+/// since 1970.
 pub(crate) fn read_origin(message: &Message) -> Result<(ProcessIdentity, u64), String> {
     let (_, identity) = subjects::parse_process(&message.subject).ok_or("the subject names no process")?;
     let published = message.info().map_err(|error| error.to_string())?.published;
@@ -132,8 +135,9 @@ pub(crate) async fn compare_ranks(shared: SharedFleet) {
 
 /// Estimates the time by the broker's clock from the messages that arrive.
 ///
-/// A message arrives some time after the broker stored it. The least difference of the two times is
-/// taken for the difference of the clocks; it is too large by the least delay of a message.
+/// A message arrives some time after the broker stored it. The smallest difference between these
+/// two times is used as the difference of the clocks; it is too large by the smallest delay of a
+/// message.
 #[derive(Debug, Default)]
 struct BrokerClock {
     /// Differences, own time minus broker's, with the own time at which each was measured;
@@ -145,7 +149,7 @@ impl BrokerClock {
     /// Adds a message that was stored at `broker_ns` and arrived at `own_ns`.
     fn add(&mut self, own_ns: u64, broker_ns: u64) {
         let difference = (i128::from(own_ns) - i128::from(broker_ns)).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-        // A larger difference that is older never becomes the least.
+        // Older, larger differences are removed, because they can never become the smallest.
         while self.differences.pop_back_if(|(_, known)| *known >= difference).is_some() {}
         self.differences.push_back((own_ns, difference));
         let oldest_ns = own_ns.saturating_sub(CLOCK_WINDOW.as_nanos() as u64);

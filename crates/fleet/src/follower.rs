@@ -27,27 +27,26 @@ use crate::runtime::BackgroundRuntime;
 use crate::subject_reader::SubjectReader;
 use crate::{streams, subjects, unix_time};
 
-/// How often a process is asked to continue to send its events.
+/// Interval at which an open process's request for events is renewed.
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
-/// For how long a process is asked to send its events: three intervals, so that a lost request does
-/// no harm.
+/// Duration of a request for events: three renewal intervals, so that a lost request does no harm.
 const LEASE: Duration = Duration::from_secs(15);
-/// How often free places are given to other processes, and requests of other servers that are no
-/// longer valid are noticed.
+/// Interval at which further processes are opened if fewer than allowed are open, and at which
+/// expired requests of other servers are removed.
 const FILL_INTERVAL: Duration = Duration::from_secs(1);
-/// The least time between two changes of what is read, because of new processes: each takes time
-/// that grows with the number of processes.
+/// Minimum interval between two updates of the processes that are read, because an update's
+/// duration grows with the number of processes.
 const MIN_CHANGE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a [`Follower`] reads.
+/// Options of a [`Follower`]: how much history it reads, and of how many processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowerOptions {
-    /// Events that happened up to this time before now are read, if the broker has them.
+    /// Maximum age of the events that are read at the start, if the broker has them.
     pub history: Duration,
-    /// The most processes that are asked for their events at once. The first ones are asked without
-    /// [`Follower::open`]. Those that send all are read without being asked. At most
-    /// [`Aggregator::MAX_PROCESSES`] are read, and those that send nothing for long give their
-    /// places to others.
+    /// The most processes whose events are requested at once. The first processes are opened
+    /// automatically, without [`Follower::open`]. Processes that send all events are read without a
+    /// request. In total, at most [`Aggregator::MAX_PROCESSES`] are read; a process that sends
+    /// nothing for long is replaced by another.
     pub max_open: usize,
 }
 
@@ -57,7 +56,8 @@ impl Default for FollowerOptions {
     }
 }
 
-/// Reads the processes of a run into an [`Aggregator`] until it is dropped.
+/// A reader of a run's processes, which passes their recordings to an [`Aggregator`] until it is
+/// dropped.
 pub struct Follower {
     runtime: BackgroundRuntime,
     shared: Arc<Shared>,
@@ -126,9 +126,9 @@ impl Follower {
         self.shared.fleet.view()
     }
 
-    /// Starts to read the events of a process: asks for them until [`close`](Self::close). Takes the
-    /// place of a process that no user has opened if as many as allowed are open. Does nothing if
-    /// the process has ended and the aggregator has its events.
+    /// Starts to read the events of a process, and requests them until [`close`](Self::close). If
+    /// as many processes as allowed are open, first closes one that no user has opened. Does
+    /// nothing if the process has ended and the aggregator has its events.
     ///
     /// # Errors
     /// If the process is unknown, has ended without its events being at the broker, its events were
@@ -164,11 +164,11 @@ struct Shared {
     fleet: SharedFleet,
     aggregator: Aggregator,
     options: FollowerOptions,
-    /// Tells this server's requests from those of others.
+    /// Number that identifies this server in its requests.
     server: u64,
     registry: Mutex<ProcessRegistry>,
-    /// Whether each process that was read at any time, and is not at its end, is open now, by
-    /// identity.
+    /// For each process that has been read and has not reached its end, by identity, the sender
+    /// that tells its task whether the process is open now.
     followed: Mutex<BTreeMap<String, watch::Sender<bool>>>,
     /// Wakes [`apply_changes`] when a new process is to be read.
     has_new: Notify,
@@ -183,11 +183,12 @@ impl Shared {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts and stops reading processes, and shows their states, as the registry says.
+    /// Starts and stops reading processes as the registry says, and updates their states in the
+    /// view.
     fn update(self: &Arc<Self>) {
         let mut followed = self.followed();
         self.registry(|registry| {
-            // Forgotten processes are not read further.
+            // Stops reading processes that the registry has forgotten.
             followed.retain(|identity, _| registry.process(identity).is_some());
             for (record, events, device) in registry.states(Instant::now()) {
                 let identity = &record.process.identity;
@@ -220,10 +221,11 @@ impl Shared {
         sender
     }
 
-    /// Notes why a process is not read any more.
+    /// Stops reading a process, and records the reason in the registry.
     fn stop_following(self: &Arc<Self>, identity: &str, stop: Stop) {
         let record = self.registry(|registry| registry.stop(identity, stop, Instant::now()).cloned());
-        // After the registry, which would start it again.
+        // Removed after the registry was updated, because the registry would otherwise start the
+        // process again.
         self.followed().remove(identity);
         if let Some(record) = record {
             self.fleet.describe(&record);
@@ -231,12 +233,12 @@ impl Shared {
         self.update();
     }
 
-    /// Gives free places to other processes. Returns true if others are read from now on.
+    /// Opens further processes if fewer than allowed are open. Returns true if any was opened.
     fn fill_places(&self) -> bool {
         self.registry(|registry| registry.fill_places(Instant::now(), |name| self.fleet.is_silent(name)))
     }
 
-    /// Sends a request to each process that this server has opened.
+    /// Sends a request for events to each process that this server has opened.
     async fn send_requests(&self) {
         let request = EventRequest { lease: LEASE, server: self.server, wants_start: false };
         let subjects: Vec<String> =
@@ -256,7 +258,7 @@ impl Shared {
         let _ = self.connection.client.publish(subject, request.to_string().into()).await;
     }
 
-    /// Takes the request of another server.
+    /// Handles another server's request for a process's events.
     fn hear(self: &Arc<Self>, identity: &str, request: EventRequest) {
         let now = Instant::now();
         let is_changed = self.registry(|registry| {
@@ -271,7 +273,7 @@ impl Shared {
     }
 }
 
-/// What a process's follower knows of the other tasks.
+/// The connection of a [`ProcessFollower`] to the other tasks of the follower.
 struct Observer {
     shared: Arc<Shared>,
     identity: String,
@@ -284,7 +286,8 @@ impl ProcessObserver for Observer {
     }
 
     async fn request_start(&self) {
-        // Without a lease: two servers that only hear each other would never stop to read.
+        // The request has no lease. Otherwise two servers that hear each other's requests would
+        // keep reading forever.
         let (lease, server) = (Duration::ZERO, self.shared.server);
         self.shared.send(self.control_subject.clone(), EventRequest { lease, server, wants_start: true }).await;
     }
@@ -315,7 +318,8 @@ async fn ensure_readable(connection: &Connection, run: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// Starts to read new processes, and gives free places to others, for as long as the follower runs.
+/// Starts to read new processes, and opens further ones if fewer than allowed are open, for as long
+/// as the follower runs.
 async fn apply_changes(shared: Arc<Shared>) {
     let mut fill = tokio::time::interval(FILL_INTERVAL);
     fill.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -332,7 +336,7 @@ async fn apply_changes(shared: Arc<Shared>) {
     }
 }
 
-/// Asks for events for as long as the follower runs.
+/// Renews the requests for events for as long as the follower runs.
 async fn renew_requests(shared: Arc<Shared>) {
     loop {
         shared.send_requests().await;
@@ -393,7 +397,7 @@ async fn follow_run(shared: Arc<Shared>) {
     }
 }
 
-/// Returns false for a process that ended before the history that is read.
+/// Returns true if a process may have events in the history that is read; false if it ended before.
 fn is_current(record: &ProcessRecord, history: Duration) -> bool {
     let age_ms = unix_time::now_ms().saturating_sub(record.details.start_unix_ms);
     !record.details.has_ended || u128::from(age_ms) <= history.as_millis()

@@ -27,12 +27,12 @@ pub(crate) enum StoreKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveAddress {
     pub(crate) store: StoreKind,
-    /// The beginning of all names of objects, without a slash at its end; empty for a folder.
+    /// Prefix of the names of all objects, without a slash at its end; empty for a folder.
     pub(crate) prefix: String,
 }
 
 impl ArchiveAddress {
-    /// Returns true if `text` has the form of a URL, and not that of a file's path.
+    /// Returns true if `text` has the form of a URL, false if it may be a file's path.
     #[must_use]
     pub fn is_url(text: &str) -> bool {
         ["file://", "s3://", "gs://", "az://"].iter().any(|scheme| text.starts_with(scheme))
@@ -42,7 +42,8 @@ impl ArchiveAddress {
     ///
     /// # Errors
     /// If the scheme is unknown, bucket or prefix are missing or have characters that are not
-    /// allowed, or the address has a user, password or options. The error never repeats them.
+    /// allowed, or the address has a user, password or options. The error never repeats the
+    /// address's secrets.
     pub fn parse(url: &str) -> Result<Self, AddressError> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| {
             AddressError::new(

@@ -1,16 +1,16 @@
-//! A limit on bytes that several owners share.
+//! A limit on memory that several owners share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number of bytes that several owners may use together.
+/// A limit on the bytes that several owners use in total. It counts but does not allocate.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     limit: usize,
     used: AtomicUsize,
 }
 
-/// The bytes that one owner uses of a budget. Dropping it returns them.
+/// The bytes of a [`ByteBudget`] that one owner uses. Dropping it gives them back.
 #[derive(Debug)]
 pub(crate) struct BudgetShare {
     budget: Arc<ByteBudget>,
@@ -18,20 +18,20 @@ pub(crate) struct BudgetShare {
 }
 
 impl ByteBudget {
-    /// Creates a budget of which nothing is used.
+    /// Creates an unused budget of `limit` bytes.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, used: AtomicUsize::new(0) })
     }
 
-    /// Adds an owner, which uses nothing yet.
+    /// Adds an owner, which uses no bytes yet.
     pub(crate) fn share(self: &Arc<Self>) -> BudgetShare {
         BudgetShare { budget: Arc::clone(self), bytes: 0 }
     }
 }
 
 impl BudgetShare {
-    /// Sets how many bytes the owner uses. Returns false if all owners together use more than the
-    /// budget.
+    /// Sets the number of bytes that the owner uses, even beyond the limit. Returns false if all
+    /// owners together then exceed the limit.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         let used = &self.budget.used;
         let before = if bytes >= self.bytes {

@@ -1,4 +1,4 @@
-//! The descriptions of a run's processes at the broker.
+//! A table of the descriptions of a run's processes, as read from the broker.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use vramscope_insight::fleet::ProcessDescription;
 use crate::eviction::remove_least;
 use crate::process_record::ProcessRecord;
 
-/// The most processes whose descriptions are remembered.
+/// Maximum number of processes whose descriptions are kept.
 const MAX_PROCESSES: usize = 16_384;
 
 /// The descriptions of a run's processes, by identity.
@@ -19,7 +19,7 @@ pub(crate) struct Descriptions(Mutex<DescriptionState>);
 #[derive(Debug, Default)]
 struct DescriptionState {
     records: BTreeMap<String, ProcessRecord>,
-    /// How many processes were added so far.
+    /// Number of processes added so far, including removed ones.
     added: u64,
 }
 
@@ -28,8 +28,8 @@ impl Descriptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a process or replaces its description. Beyond [`MAX_PROCESSES`], an old process is
-    /// forgotten.
+    /// Adds a process or replaces its description. Beyond [`MAX_PROCESSES`], removes an ended
+    /// process, or else the one with the oldest description.
     pub(crate) fn insert(&self, record: ProcessRecord) {
         let mut state = self.lock();
         let is_new = !state.records.contains_key(&record.process.identity);
@@ -40,17 +40,18 @@ impl Descriptions {
         state.records.insert(record.process.identity.clone(), record);
     }
 
-    /// Returns how many processes were added so far, by which changes are noticed.
+    /// Returns the number of processes added so far, including removed ones, so that a caller
+    /// notices new ones.
     pub(crate) fn added(&self) -> u64 {
         self.lock().added
     }
 
-    /// Returns who a process is, once its description has arrived.
+    /// Returns the process with this identity; `None` until its description has arrived.
     pub(crate) fn process(&self, identity: &str) -> Option<Process> {
         self.lock().records.get(identity).map(|record| record.process.clone())
     }
 
-    /// Returns what the roll-ups show of a process, once its description has arrived.
+    /// Returns the description of a process for roll-ups; `None` until it has arrived.
     pub(crate) fn description(&self, identity: &str) -> Option<ProcessDescription> {
         self.lock().records.get(identity).map(ProcessRecord::description)
     }

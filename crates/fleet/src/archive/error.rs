@@ -1,4 +1,4 @@
-//! Why an archive cannot be read or written.
+//! Errors of reading and writing an archive.
 
 use std::io;
 
@@ -8,7 +8,7 @@ pub enum ArchiveError {
     /// The object store refused a request or could not be reached.
     #[error("{name}: {}", describe(source))]
     Store {
-        /// The name of the object, or what else the request was about.
+        /// The name of the object, or the address of the archive.
         name: String,
         /// The error of the object store.
         source: object_store::Error,
@@ -19,12 +19,12 @@ pub enum ArchiveError {
     /// The manifest is invalid.
     #[error("manifest.json is invalid: {0}")]
     Manifest(String),
-    /// An object differs from what the manifest says of it.
+    /// An object's size or content differs from its entry in the manifest.
     #[error("{name} is not what the manifest lists: {reason}")]
     Object {
         /// The name of the object.
         name: String,
-        /// How it differs.
+        /// How the object differs.
         reason: String,
     },
     /// The archive belongs to another run.
@@ -39,7 +39,8 @@ pub enum ArchiveError {
     /// A process or name that the layout does not allow.
     #[error("cannot archive the process: {0}")]
     Process(String),
-    /// The archive's end was not reached in time, or data did not fit.
+    /// The archive is incomplete: some data was not stored in time, or was dropped because too much
+    /// was waiting.
     #[error("the archive is incomplete: {0}")]
     Incomplete(String),
     /// A local file or thread could not be created.
@@ -47,14 +48,14 @@ pub enum ArchiveError {
     Io(#[from] io::Error),
 }
 
-/// Returns the text of an object store's error on one line. Users and queries of addresses are left
-/// out, because passwords, signatures and tokens are in them.
+/// Returns the text of an object store's error on one line. Users and queries are removed from
+/// addresses in it, because they may contain passwords, signatures and tokens.
 fn describe(error: &object_store::Error) -> String {
     let text = error.to_string();
     text.split_whitespace().map(without_secrets).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a word without the user and the query of an address in it.
+/// Returns a word of a text; if it is an address, without its user and query.
 fn without_secrets(word: &str) -> String {
     let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
     let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?…"));

@@ -13,13 +13,15 @@ use crate::eviction::remove_least;
 use crate::message::ChunkMessage;
 use crate::reorder_buffer::ReorderBuffer;
 
-/// The most processes of a run that are archived at once.
+/// Maximum number of processes of a run whose events are archived at once; for a further process,
+/// one is forgotten.
 const MAX_PROCESSES: usize = 16_384;
-/// The most bytes of messages of all processes that wait for others, of which a single process can
-/// have as much as 136 MiB. Beyond, the process with most does not wait for what is missing.
+/// Maximum total size of messages that wait for missing earlier messages, of all processes, in
+/// bytes; a single process can have up to 136 MiB. Beyond it, the process with most waiting bytes
+/// stops waiting, and its missing messages become a gap.
 const MAX_WAITING_BYTES: usize = 256 << 20;
 
-/// Brings the events of all processes to the archive.
+/// A writer of the events of all processes to the archive.
 pub(crate) struct EventArchive {
     writer: ArchiveWriter,
     descriptions: Arc<Descriptions>,
@@ -30,13 +32,14 @@ pub(crate) struct EventArchive {
 }
 
 impl EventArchive {
-    /// Creates an archive in which nothing waits.
+    /// Creates a writer of events without processes.
     pub(crate) fn new(writer: ArchiveWriter, descriptions: Arc<Descriptions>) -> Self {
         let max_waiting_bytes = MAX_WAITING_BYTES;
         Self { writer, descriptions, processes: BTreeMap::new(), max_waiting_bytes, waiting_bytes: 0 }
     }
 
-    /// Archives the chunks in a message of a process, and in those that have waited for it.
+    /// Archives the chunks in a message of a process, and in later messages of the process that
+    /// have waited for this one.
     pub(crate) async fn take(&mut self, rank: Option<u32>, identity: &str, message: ChunkMessage) {
         if !self.processes.contains_key(identity) {
             if self.processes.len() == MAX_PROCESSES {
@@ -58,7 +61,7 @@ impl EventArchive {
         }
     }
 
-    /// Archives the chunks in messages that have waited too long for one that is missing, see
+    /// Archives the chunks in messages that have waited too long for a missing one; see
     /// [`ReorderBuffer::take_overdue`].
     pub(crate) async fn take_overdue(&mut self, receiving_since: Option<Instant>) {
         self.waiting_bytes = 0;
@@ -68,8 +71,8 @@ impl EventArchive {
         }
     }
 
-    /// Forgets a process: one whose events are not archived any more, or else the one that has been
-    /// silent for longest, whose part ends. If it sends again, another part begins.
+    /// Forgets a process whose events are no longer archived, or else the process that has been
+    /// silent for longest. The latter's part ends; if it sends again, another part begins.
     async fn forget_oldest(&mut self) {
         let key = |process: &ArchivedProcess| Some((process.archive.is_some(), process.last_message));
         let oldest = remove_least(&mut self.processes, key);
@@ -84,7 +87,8 @@ struct ArchivedProcess {
     process: Process,
     order: ReorderBuffer,
     assembler: Assembler,
-    /// `None` after its end, or if its messages are invalid.
+    /// The archive of the process's recording; `None` after the recording's end, or if the
+    /// process's messages are invalid.
     archive: Option<Arc<ProcessArchive>>,
     is_described: bool,
     last_message: Instant,
@@ -120,8 +124,8 @@ impl ArchivedProcess {
         }
     }
 
-    /// Archives the waiting messages without those that are missing, and drops the first parts of
-    /// chunks. What is lost is a gap until the process's next start.
+    /// Archives the waiting messages without waiting for the missing ones, and drops incomplete
+    /// chunks. The missing events become a gap, which ends at the process's next start.
     async fn stop_waiting(&mut self) {
         tracing::warn!("the archive does not wait for missing messages of {}: too many wait", self.process);
         for message in self.order.take_all() {
@@ -132,7 +136,7 @@ impl ArchivedProcess {
         }
     }
 
-    /// Completes what is known of the process, once its description has arrived.
+    /// Adds host and program of the process to the archive, once its description has arrived.
     fn describe(&mut self, descriptions: &Descriptions) {
         if !self.is_described
             && let Some(archive) = &self.archive
@@ -143,7 +147,7 @@ impl ArchivedProcess {
         }
     }
 
-    /// Archives the chunks in a message that is in order.
+    /// Archives the chunks in a message. Messages must be passed in order.
     async fn archive(&mut self, message: &ChunkMessage) {
         let Some(archive) = self.archive.clone() else { return };
         let result = match self.assembler.push(message) {
@@ -169,7 +173,7 @@ impl ArchivedProcess {
     fn refuse(&mut self, reason: &str) {
         if self.archive.take().is_some() {
             tracing::warn!("stopped archiving {}: {reason}", self.process);
-            // What has arrived is of no use.
+            // The waiting messages cannot be used.
             (self.order, self.assembler) = (ReorderBuffer::default(), Assembler::new());
         }
     }
@@ -194,7 +198,7 @@ mod tests {
             let payload = |bytes: usize| vec![0; bytes].into();
             for number in 2..40 {
                 for rank in 0..10 {
-                    // Each waits for number 1, or for the rest of its chunks.
+                    // Each process waits for message number 1, or for the rest of its chunks.
                     let continues = rank % 2 == 0;
                     let number = if continues { number - 2 } else { number };
                     let is_start = number == 0;
@@ -206,7 +210,7 @@ mod tests {
                     assert!(waiting <= LIMIT, "{waiting} bytes");
                 }
             }
-            // Others are archived all the while.
+            // Other processes are archived meanwhile.
             for (number, chunk) in (0..).zip(chunks) {
                 let (is_start, next) = (number == 0, number + 1);
                 let payload = program.chunks[chunk].clone().into();

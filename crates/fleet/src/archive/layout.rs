@@ -1,6 +1,7 @@
 //! The names of the objects of an archive.
 //!
-//! Names consist of a rank, an identity and numbers only, so that no name leads out of the archive.
+//! Names are made only of a rank, an identity and numbers, so that no name refers to anything
+//! outside the archive.
 
 use crate::subjects::rank_name;
 
@@ -8,7 +9,7 @@ use crate::subjects::rank_name;
 pub(crate) const MANIFEST: &str = "manifest.json";
 /// Length of a process's identity, in hexadecimal digits.
 const IDENTITY_CHARS: usize = 32;
-/// The largest number in a name.
+/// The largest number of a part, which an object's name has in six digits.
 pub(crate) const MAX_NUMBER: u32 = 999_999;
 
 /// A table of an archive, divided into parts.
@@ -21,7 +22,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// Both tables.
+    /// All tables of an archive.
     pub const ALL: [Self; 2] = [Self::Rollups, Self::Sites];
 
     /// Returns the table's name.
@@ -62,7 +63,8 @@ pub(crate) fn parse_recording_part(rank: Option<u32>, identity: &str, name: &str
     (is_identity(identity) && recording_part_name(rank, identity, number) == name).then_some(number)
 }
 
-/// Returns the number of six digits before `extension`, at the end of a name.
+/// Returns the number (six digits) before `extension` at the end of an object's name; `None` if the
+/// name has another form.
 fn number_before(name: &str, extension: &str) -> Option<u32> {
     let digits = name.strip_suffix(extension)?.rsplit(['/', '-']).next()?;
     let is_number = digits.len() == 6 && digits.bytes().all(|byte| byte.is_ascii_digit());

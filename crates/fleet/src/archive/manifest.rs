@@ -1,4 +1,4 @@
-//! The list of an archive's objects, and the checks of a list that another program wrote.
+//! The manifest, which lists an archive's objects, and checks of a manifest that was read.
 
 use std::collections::BTreeSet;
 
@@ -9,72 +9,72 @@ use super::error::ArchiveError;
 use super::layout::{MAX_NUMBER, Table, is_identity, parse_recording_part};
 use crate::subjects;
 
-/// The version of the manifest and the layout of names.
+/// Version of the manifest's format and of the layout of object names.
 const VERSION: u32 = 1;
-/// The largest manifest that is read: that of 64 ranks, written for a month.
+/// Maximum size of a manifest that is read, in bytes: that of 64 ranks after a month.
 pub(crate) const MAX_MANIFEST_BYTES: u64 = 128 << 20;
-/// The largest object that a manifest may list.
+/// Maximum size of an object that a manifest may list, in bytes.
 pub(crate) const MAX_OBJECT_BYTES: u64 = 1 << 30;
-/// The longest name of a machine or program, in characters.
+/// Maximum length of a machine's or program's name, in characters.
 const MAX_TEXT_CHARS: usize = 80;
 /// Length of a SHA-256 hash, in hexadecimal digits.
 const HASH_CHARS: usize = 64;
 
-/// The size and content of an object.
+/// An object of an archive: its name, size, hash, and the times of its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectEntry {
-    /// Its name in the archive.
+    /// Name of the object in the archive.
     pub name: String,
-    /// Its size in bytes.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// The SHA-256 hash of its bytes, in hexadecimal digits.
+    /// SHA-256 hash of the object's bytes, in hexadecimal digits.
     pub sha256: String,
-    /// When its content begins, in milliseconds since 1970.
+    /// When the object's content begins, in milliseconds since 1970.
     pub start_unix_ms: u64,
-    /// When its content ends, in milliseconds since 1970.
+    /// When the object's content ends, in milliseconds since 1970.
     pub end_unix_ms: u64,
 }
 
-/// A part of a process's recording: a complete recording of its own.
+/// A part of a process's recording, which can be opened as a recording without the other parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordingPartEntry {
     /// The object.
     #[serde(flatten)]
     pub object: ObjectEntry,
-    /// The moment at which it begins: the number of events before it.
+    /// The moment at which the part begins: the number of events before it.
     pub first_event: u64,
-    /// The moment at which it ends.
+    /// The moment at which the part ends: the number of its last event.
     pub end_event: u64,
-    /// The events in it.
+    /// Number of events in the part.
     pub events: u64,
-    /// Events that are missing in it.
+    /// Number of events that are missing in the part.
     pub lost_events: u64,
-    /// The moment of its first full state; `None` if memory was empty at its start.
+    /// The moment of the part's first full state; `None` if memory was empty at the part's start.
     pub first_state: Option<u64>,
 }
 
 /// A process and the parts of its recording, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankEntry {
-    /// Its rank among all processes; `None` if it has none.
+    /// Rank of the process among all processes; `None` if it has none.
     pub rank: Option<u32>,
-    /// Its identity.
+    /// Identity of the process.
     pub identity: String,
-    /// The name of its machine.
+    /// Name of the process's machine.
     pub host: String,
-    /// The name of its program.
+    /// Name of the process's program.
     pub program: String,
-    /// The parts.
+    /// The parts of the recording, in order.
     pub parts: Vec<RecordingPartEntry>,
 }
 
 /// A part of a table: a Parquet file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TablePartEntry {
-    /// The object. Its times are those of the first and the last row.
+    /// The object. Its times are the times of the first and the last row.
     #[serde(flatten)]
     pub object: ObjectEntry,
-    /// Its number of rows.
+    /// Number of rows in the part.
     pub rows: u64,
 }
 
@@ -86,8 +86,8 @@ pub(crate) struct Manifest {
     pub(crate) run: String,
     /// When the archive was created, in milliseconds since 1970.
     pub(crate) created_unix_ms: u64,
-    /// A random number of the server that wrote the manifest, so that no two servers write equal
-    /// ones.
+    /// A random number of the server that wrote the manifest, so that manifests of two servers
+    /// always differ.
     pub(crate) writer: u64,
     pub(crate) ranks: Vec<RankEntry>,
     pub(crate) rollups: Vec<TablePartEntry>,
@@ -132,6 +132,7 @@ impl Manifest {
         }
     }
 
+    /// Checks the manifest's version, texts and objects. The error says what is invalid.
     fn check(&self) -> Result<(), String> {
         let version = self.version;
         if version != VERSION {
@@ -165,17 +166,19 @@ impl Manifest {
     }
 }
 
-/// Returns true if a text is short and safe to show.
+/// Returns true if a text has at most [`MAX_TEXT_CHARS`] characters and none that changes the text
+/// around it, such as control characters.
 fn is_plain(text: &str) -> bool {
     text.chars().count() <= MAX_TEXT_CHARS && !text.chars().any(is_control)
 }
 
-/// Returns the message about a name of another form, cut off and safe to show.
+/// Returns the error message for an invalid object name, which it quotes cut off and escaped.
 fn invalid_name(name: &str) -> String {
     let shown: String = name.chars().take(MAX_TEXT_CHARS).collect();
     format!("the name {shown:?} is not that of an object of an archive")
 }
 
+/// Checks the name and the event numbers of a part of a process's recording.
 fn check_recording_part(rank: &RankEntry, part: &RecordingPartEntry) -> Result<(), String> {
     let name = &part.object.name;
     let number = parse_recording_part(rank.rank, &rank.identity, name).ok_or_else(|| invalid_name(name))?;
@@ -188,6 +191,8 @@ fn check_recording_part(rank: &RankEntry, part: &RecordingPartEntry) -> Result<(
     Ok(())
 }
 
+/// Checks the size, hash and times of an object, and that its name is not in `names`, to which it
+/// is added.
 fn check_object<'a>(object: &'a ObjectEntry, names: &mut BTreeSet<&'a str>) -> Result<(), String> {
     let ObjectEntry { name, bytes, sha256, start_unix_ms, end_unix_ms } = object;
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);

@@ -1,4 +1,4 @@
-//! Brings objects and then the manifest to the object store.
+//! Stores objects and then the manifest that lists them in the object store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,30 +19,31 @@ use crate::unix_time;
 const RETRY_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait between two requests.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
-/// Interval at which the manifest is stored while objects wait for the store: readers see only what
-/// it lists.
+/// Interval at which the manifest is stored while further objects wait to be stored. Readers see
+/// only objects that the manifest lists.
 const MANIFEST_INTERVAL: Duration = Duration::from_secs(10);
-/// The least time between two manifests, as a multiple of the time that storing one takes.
+/// Minimum interval between two stores of the manifest, as a multiple of the time that one takes.
 const WRITE_TIME_FACTOR: u32 = 10;
-/// The most names that are tried for an object. Each server that ended before it could write the
-/// manifest leaves a few objects that no manifest lists.
+/// Maximum number of names that are tried for an object, because names may be taken: a server that
+/// ended before it wrote the manifest leaves a few objects that no manifest lists.
 const MAX_TAKEN_NAMES: u32 = 1000;
 
-/// The manifest as stored, and as it is to be stored.
+/// The writer of an archive's objects and manifest to the object store.
 #[derive(Debug)]
 pub(crate) struct ManifestSync {
     store: ArchiveStore,
     manifest: Manifest,
-    /// The version in the store; `None` before the first manifest is stored.
+    /// Version of the manifest in the store; `None` before it is stored for the first time.
     version: Option<UpdateVersion>,
-    /// True if the store has an older manifest.
+    /// True if the manifest has changed since it was stored.
     is_changed: bool,
     /// The position of each process in the manifest, by identity.
     ranks: BTreeMap<String, usize>,
-    /// Objects that were stored, and their bytes.
+    /// Number of stored objects, and their total size in bytes.
     stored: (u64, u64),
-    /// When the manifest was stored, and how long that took.
+    /// When the manifest was last stored.
     written: Instant,
+    /// How long it took to store the manifest last time.
     write_time: Duration,
 }
 
@@ -63,7 +64,8 @@ impl ManifestSync {
         let ranks = manifest.ranks.iter().enumerate().map(|(index, rank)| (rank.identity.clone(), index)).collect();
         let (stored, written, write_time) = ((0, 0), Instant::now(), Duration::ZERO);
         let mut sync = Self { store, manifest, version, is_changed: true, ranks, stored, written, write_time };
-        // Shows missing permissions at once, and another server that it is replaced.
+        // Stored at once, so that missing permissions are reported now, and another server notices
+        // that it is replaced.
         sync.write().await?;
         Ok(sync)
     }
@@ -73,8 +75,8 @@ impl ManifestSync {
         &self.manifest
     }
 
-    /// Stores the objects of the queue until it is closed and empty. Returns how many objects were
-    /// stored, and their bytes.
+    /// Stores the objects in the queue until it is closed and empty. Returns the number of stored
+    /// objects and their total size in bytes.
     ///
     /// # Errors
     /// [`ArchiveError::Conflict`] if another server writes the archive. Other errors are retried.
@@ -128,7 +130,8 @@ impl ManifestSync {
         Err(ArchiveError::Incomplete("too many objects that no manifest lists: use another address".to_owned()))
     }
 
-    /// Stores an object; repeats the request until the store answers.
+    /// Stores an object under `name`, unless the name is taken; repeats the request until the store
+    /// answers.
     async fn create(&self, name: &str, bytes: &Bytes) -> Result<Created, ArchiveError> {
         let mut backoff = Backoff::new();
         loop {
@@ -139,7 +142,8 @@ impl ManifestSync {
         }
     }
 
-    /// Returns the number after the last one that the manifest lists.
+    /// Returns the number for the next part of the object's process or table: one more than that of
+    /// the last part in the manifest.
     fn next_number(&self, upload: &Upload) -> u32 {
         let last = match upload {
             Upload::Recording(rank, _) => self.ranks.get(&rank.identity).and_then(|&index| {
@@ -164,7 +168,8 @@ impl ManifestSync {
                 entry.object.name = name;
                 let index = *self.ranks.entry(rank.identity.clone()).or_insert(self.manifest.ranks.len());
                 match self.manifest.ranks.get_mut(index) {
-                    // An earlier part may have ended before the process's description arrived.
+                    // The description is updated, because an earlier part may have ended before the
+                    // process's description arrived.
                     Some(known) if !rank.host.is_empty() => {
                         (known.host, known.program) = (rank.host, rank.program);
                     }
@@ -206,7 +211,7 @@ impl ManifestSync {
     }
 }
 
-/// Waits between the repetitions of a request that fails.
+/// The growing delay between repetitions of a failed request.
 #[derive(Debug)]
 struct Backoff {
     wait: Duration,
@@ -217,7 +222,8 @@ impl Backoff {
         Self { wait: RETRY_WAIT }
     }
 
-    /// Waits until a request is to be repeated. Returns an error that no repetition helps against.
+    /// Waits until the failed request should be repeated. Returns `error` at once if repeating
+    /// cannot help.
     async fn after(&mut self, error: ArchiveError) -> Result<(), ArchiveError> {
         if !matches!(error, ArchiveError::Store { .. }) {
             return Err(error);

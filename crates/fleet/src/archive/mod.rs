@@ -1,17 +1,17 @@
 //! The long history of a run in an object store: S3, Google Cloud Storage, Azure or files.
 //!
 //! A broker keeps hours at most. An [`ArchiveWriter`] stores the recordings of a run's processes,
-//! and one-second roll-ups of their summaries, for as long as the store keeps them; a
-//! [`RunArchiver`] gives it what the broker has, and an [`ArchiveReader`] opens any part without
-//! the rest. `docs/archive.md` describes the objects.
+//! and one-second roll-ups of their summaries, for as long as the store keeps them. A
+//! [`RunArchiver`] reads events and summaries from the broker and passes them to the writer. An
+//! [`ArchiveReader`] opens any part without the others. `docs/archive.md` describes the objects.
 //!
 //! Objects never change once they are written, except for the manifest, which is written after the
 //! objects that it lists and replaced as a whole. A reader therefore never sees a partial object.
 //!
 //! `layout` has the names of objects, `manifest` the list of them with its checks, `store` the
 //! requests to the object store. `recording_parts` divides the recording of a process into
-//! parts, `rollups` sums summaries up and `parquet_table` writes them; `uploads` and
-//! `manifest_sync` bring both to the store. `run_archiver` reads a run from the broker: its
+//! parts, `rollups` combines summaries and `parquet_table` writes them; `uploads` and
+//! `manifest_sync` store both. `run_archiver` reads a run from the broker: descriptions of its
 //! processes into `descriptions`, events into `event_archive`, summaries into `summary_archive`.
 
 mod address;

@@ -1,7 +1,7 @@
 //! Writes a table as a Parquet file, one row group at a time.
 //!
-//! The parquet crate's own column writers suffice: its writer for Arrow would need the arrow
-//! crates.
+//! It uses the parquet crate's column writers, because the crate's writer for Arrow would need the
+//! arrow crates.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-/// Rows of a row group: readers skip whole row groups by their least and largest time and rank.
+/// Number of rows in a row group. Readers skip whole row groups by their minimum and maximum of
+/// time and rank.
 pub(crate) const ROW_GROUP_ROWS: usize = 122_880;
 
-/// What a column holds. Every value may be missing.
+/// The type of a column's values. Every value may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Milliseconds since 1970.
@@ -28,16 +29,16 @@ pub enum ColumnKind {
     Text,
 }
 
-/// A value of a row.
+/// A value of a table: one row's value in one column.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
-    /// A number or a time; larger numbers than 2⁶³ − 1 become that.
+    /// A number or a time; numbers above 2⁶³ − 1 are stored as 2⁶³ − 1.
     Integer(Option<u64>),
     /// A text.
     Text(ByteArray),
 }
 
-/// The collected values of a column.
+/// The values of a column that are not written yet.
 #[derive(Debug, Default)]
 struct Column {
     integers: Vec<i64>,
@@ -95,6 +96,7 @@ impl<W: Write + Send> ParquetTable<W> {
         self.rows
     }
 
+    /// Writes the collected values of all columns as one row group.
     fn write_row_group(&mut self) -> Result<(), ParquetError> {
         let mut group = self.writer.next_row_group()?;
         for column in &mut self.columns {
@@ -122,7 +124,7 @@ impl<W: Write + Send> ParquetTable<W> {
     }
 }
 
-/// Returns the schema of a column.
+/// Returns the Parquet schema of a column.
 fn field(name: &str, kind: ColumnKind) -> Result<Type, ParquetError> {
     let (physical, logical) = match kind {
         ColumnKind::Time => (PhysicalType::INT64, Some(LogicalType::timestamp(true, TimeUnit::MILLIS))),

@@ -16,7 +16,7 @@ use super::rollup_reader::{Rollup, read_rollups};
 use super::store::ArchiveStore;
 use crate::runtime::BackgroundRuntime;
 
-/// An archive and its manifest at the time of opening.
+/// A reader of an archive, with the manifest at the time of opening.
 ///
 /// Its methods wait for the object store and must not be called from an asynchronous task.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl ArchiveReader {
         &self.manifest.ranks
     }
 
-    /// Returns the object of a part, to be read by ranges.
+    /// Returns a reader of byte ranges of a recording's part.
     #[must_use]
     pub fn part(&self, part: &RecordingPartEntry) -> ArchivedPart {
         ArchivedPart { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: part.object.clone() }
@@ -66,15 +66,15 @@ impl ArchiveReader {
         self.manifest.parts(table)
     }
 
-    /// Returns the object of a table's part, to be read by ranges.
+    /// Returns a reader of byte ranges of a table's part.
     #[must_use]
     pub fn table_part(&self, part: &TablePartEntry) -> ArchivedPart {
         ArchivedPart { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: part.object.clone() }
     }
 
-    /// Opens the recording of a process at a time, in milliseconds since 1970: the part with
-    /// that time, or else the next one. Reads only the index. Returns `None` if the recording ends
-    /// earlier.
+    /// Opens the part of a process's recording that contains a time, in milliseconds since 1970, or
+    /// else the next part. Reads only the part's index. Returns `None` if the recording ends before
+    /// that time.
     ///
     /// # Errors
     /// If the part cannot be read, or is not what the manifest lists.
@@ -109,8 +109,8 @@ impl ArchiveReader {
     }
 }
 
-/// Returns the name of a part as a recording's file: the rank, or else the program and the
-/// beginning of the identity, and its times.
+/// Returns a file name for a part of a recording: the rank (without one, the program and the
+/// beginning of the identity), and the times at which the part begins and ends.
 ///
 /// ```
 /// use vramscope_fleet::archive::{ObjectEntry, RankEntry, RecordingPartEntry, file_name};
@@ -138,7 +138,8 @@ pub fn file_name(rank: &RankEntry, part: &RecordingPartEntry) -> String {
     format!("{process}, {start_date} {start} to {end_date}{end} UTC.vram")
 }
 
-/// A part in an archive. Reads ranges of it, and checks the hash if a range is all of it.
+/// A reader of a part in an archive. It reads byte ranges, and checks the part's hash if a range is
+/// the whole part.
 #[derive(Debug)]
 pub struct ArchivedPart {
     runtime: Arc<BackgroundRuntime>,

@@ -1,8 +1,8 @@
 //! Divides the recording of a process into parts, each a complete recording.
 //!
 //! A part begins with the header, all definitions so far and the full state at its start, and
-//! ends with an index, so that it opens without the others. Chunks of events are copied, not
-//! encoded again: the parts together have every event once.
+//! ends with an index, so that it can be opened without the other parts. Chunks of events are
+//! copied, not encoded again, so each event is in exactly one part.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
@@ -15,21 +15,22 @@ use super::byte_budget::BudgetShare;
 use super::manifest::RecordingPartEntry;
 use super::spool::{Spool, SpooledObject};
 
-/// Estimated bytes of memory that the hash of a chunk of definitions takes.
+/// Estimated memory that the stored hash of a definition chunk takes, in bytes.
 const HASH_BYTES: usize = 64;
 
-/// When a part ends.
+/// Limits of size and time at which a part ends, and of the memory for definitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartLimits {
-    /// Its size in bytes.
+    /// Maximum size of a part, in bytes.
     pub(crate) bytes: u64,
-    /// The time between its first and its last event, and the time for which it has been open.
+    /// Maximum time between a part's first and last event, and maximum time for which it is open.
     pub(crate) duration: Duration,
-    /// The most bytes of memory for the definitions of one process. Further ones are left out.
+    /// Maximum memory for the definitions of one process, in bytes. Further definitions are left
+    /// out.
     pub(crate) definition_bytes: usize,
 }
 
-/// A complete part, and what the manifest says of it. It has no name yet.
+/// A complete part, and its entry for the manifest, still without a name.
 #[derive(Debug)]
 pub(crate) struct RecordingPart {
     pub(crate) object: SpooledObject,
@@ -50,27 +51,28 @@ pub(crate) struct RecordingParts {
     limits: PartLimits,
     /// The hash of the newest header chunk.
     header: Option<[u8; 32]>,
-    /// The hashes of all chunks of definitions.
+    /// The hashes of all definition chunks so far, by which repeated ones are recognized.
     definitions: HashSet<[u8; 32]>,
-    /// The memory of the definitions, of which all processes together may use only so much.
+    /// This process's share of the limit on the memory for definitions of all processes.
     definition_memory: BudgetShare,
     /// True once the definitions exceeded a limit. Later ones are left out, because their numbers
     /// follow those of earlier ones.
     leaves_out_definitions: bool,
-    /// The content of the open part; without one, of the part that is archived already.
+    /// The decoded content of the open part; without an open part, the state at the end of the
+    /// recording so far.
     recording: Recording,
     open: Option<OpenPart>,
     /// The moment up to which the recording is archived already.
     archived_end: u64,
-    /// True if relabels follow the last event: the next chunk of events repeats them, so no part
-    /// begins here.
+    /// True if relabels follow the last event. The next chunk of events repeats them, so no new
+    /// part may begin here.
     ends_with_relabels: bool,
     /// Parts that were lost because their temporary files could not be written.
     lost_parts: u64,
 }
 
 impl RecordingParts {
-    /// Begins with a recording that is archived up to the moment `archived_end`.
+    /// Creates the parts of a recording that is already archived up to the moment `archived_end`.
     pub(crate) fn new(limits: PartLimits, archived_end: u64, definition_memory: BudgetShare) -> Self {
         Self {
             limits,
@@ -92,7 +94,7 @@ impl RecordingParts {
         std::mem::take(&mut self.lost_parts)
     }
 
-    /// Adds whole chunks. Returns the parts that they complete.
+    /// Adds whole chunks. Returns the parts that become complete.
     ///
     /// # Errors
     /// If the bytes are not chunks that follow the earlier ones. The text says why.
@@ -110,7 +112,7 @@ impl RecordingParts {
         Ok(complete)
     }
 
-    /// Ends the open part if it has been open for as long as allowed.
+    /// Ends and returns the open part if it has been open for the maximum time.
     pub(crate) fn take_overdue(&mut self) -> Option<RecordingPart> {
         let is_overdue = self.open.as_ref().is_some_and(|open| open.opened.elapsed() >= self.limits.duration);
         if is_overdue && !self.ends_with_relabels { self.finish_part() } else { None }
@@ -121,7 +123,8 @@ impl RecordingParts {
         self.recording.total_memory_bytes()
     }
 
-    /// Ends the open part, if any, and forgets what it needed but for the memory state at its end.
+    /// Ends and returns the open part, if any, and drops its events from memory. Keeps the memory
+    /// state at its end.
     pub(crate) fn finish_and_forget(&mut self) -> Option<RecordingPart> {
         if self.ends_with_relabels {
             return None;
@@ -133,7 +136,7 @@ impl RecordingParts {
         part
     }
 
-    /// Ends the open part, if any.
+    /// Ends and returns the open part; `None` without one, or if its file cannot be written.
     pub(crate) fn finish_part(&mut self) -> Option<RecordingPart> {
         let mut open = self.open.take()?;
         let recording = &self.recording;
@@ -169,11 +172,11 @@ impl RecordingParts {
     fn push_chunk(&mut self, chunk: &Chunk) -> Result<(), String> {
         let is_new = self.open.is_none() && chunk.first_event.saturating_add(chunk.events) > self.archived_end;
         match chunk.kind {
-            // Of another position than in the part.
+            // The index is left out, because its positions differ from those in the part.
             ChunkKind::Index | ChunkKind::End => return Ok(()),
             ChunkKind::Definitions if self.leaves_out_definitions => return Ok(()),
             ChunkKind::Header | ChunkKind::Definitions if self.is_repeated(chunk) => return Ok(()),
-            // A full state needs no other before it.
+            // A part that begins with this full state needs no other one before it.
             ChunkKind::State if is_new => self.begin(false)?,
             ChunkKind::Events if is_new => self.begin(true)?,
             _ => {}
@@ -195,12 +198,13 @@ impl RecordingParts {
         Ok(())
     }
 
+    /// Decodes a chunk into `recording`.
     fn read(&mut self, chunk: &Chunk) -> Result<(), String> {
         self.recording.push(&chunk.bytes).map_err(|error| error.to_string())
     }
 
-    /// Returns true for a header or definitions that were pushed before: a process repeats them for
-    /// readers that come later.
+    /// Returns true for a header or definition chunk that was pushed before. A process repeats
+    /// these chunks for readers that connect later.
     fn is_repeated(&mut self, chunk: &Chunk) -> bool {
         let hash = Sha256::digest(&chunk.bytes).into();
         match chunk.kind {
@@ -209,7 +213,7 @@ impl RecordingParts {
         }
     }
 
-    /// Leaves further definitions out if those so far exceed a limit.
+    /// Sets `leaves_out_definitions` if the definitions so far exceed a limit on memory.
     fn limit_definitions(&mut self) {
         let bytes = self.recording.definitions().memory_bytes() + self.definitions.len() * HASH_BYTES;
         let fits = self.definition_memory.set(bytes) && bytes <= self.limits.definition_bytes;
@@ -228,8 +232,8 @@ impl RecordingParts {
         self.archived_end = self.recording.end_event();
     }
 
-    /// Begins a part with the header and all definitions so far and, if it needs it, the full
-    /// state at the present moment.
+    /// Begins a part with the header, all definitions so far and, if `needs_state`, the full state
+    /// at the end of the recording so far.
     fn begin(&mut self, needs_state: bool) -> Result<(), String> {
         let prefix = self.restart_recording(needs_state)?;
         let mut spool = Spool::new();
@@ -247,8 +251,8 @@ impl RecordingParts {
         Ok(())
     }
 
-    /// Replaces the recording by one that begins with the header and all definitions so far and, if
-    /// it needs it, the full state at the present moment. Returns those chunks.
+    /// Replaces `recording` by one that consists of the header, all definitions so far and, if
+    /// `needs_state`, the full state at its end. Returns the chunks of the new recording.
     fn restart_recording(&mut self, needs_state: bool) -> Result<Vec<Chunk>, String> {
         let mut encoder = Encoder::new(self.recording.info());
         self.recording.definitions().iter().for_each(|definition| encoder.define(&definition));
@@ -278,7 +282,7 @@ mod tests {
     use crate::archive::byte_budget::ByteBudget;
     use crate::archive::tests::harness::Program;
 
-    /// Returns the recording that parts have together.
+    /// Returns the recording that consists of all parts together.
     fn joined(parts: Vec<RecordingPart>) -> Recording {
         let mut recording = Recording::new();
         for mut part in parts {

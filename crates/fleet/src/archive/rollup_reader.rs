@@ -20,24 +20,25 @@ pub struct Rollup {
     pub identity: String,
     /// The step of the training run; `None` if it is unknown.
     pub step: Option<u64>,
-    /// The least, the most and the last allocated bytes.
+    /// Minimum, maximum and last value of the allocated bytes in this second.
     pub allocated: (u64, u64, u64),
-    /// The least, the most and the last reserved bytes.
+    /// Minimum, maximum and last value of the reserved bytes in this second.
     pub reserved: (u64, u64, u64),
-    /// Events recorded so far.
+    /// Number of events that the process has recorded so far.
     pub events: u64,
-    /// Summaries of the second.
+    /// Number of summaries in this second.
     pub summaries: u64,
-    /// Summaries that are missing before those.
+    /// Number of summaries that are missing before these.
     pub lost_summaries: u64,
 }
 
-/// Returns the rows of a part of the table that `is_wanted` selects by time and rank.
+/// Returns the rows of a table's part that `is_wanted` selects by their time (milliseconds since
+/// 1970) and rank.
 ///
 /// # Errors
 /// If the bytes are no Parquet file with the columns of roll-ups.
 pub(crate) fn read_rollups(part: Bytes, is_wanted: impl Fn(u64, Option<u32>) -> bool) -> Result<Vec<Rollup>, String> {
-    // The parquet crate panics for some damaged files.
+    // Panics are caught, because the parquet crate panics for some damaged files.
     let read = catch_unwind(AssertUnwindSafe(|| decode_rollups(part, is_wanted)));
     read.unwrap_or_else(|_| Err("it is damaged".to_owned()))
 }

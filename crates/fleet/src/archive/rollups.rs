@@ -1,4 +1,4 @@
-//! Sums the summaries of all processes up: one row for each process and second.
+//! Combines the summaries of all processes into roll-ups: one row for each process and second.
 //!
 //! Summaries arrive in the order in which the broker stored them, so a second is complete once
 //! summaries of a later one arrive.
@@ -12,17 +12,21 @@ use super::layout::Table;
 use super::parquet_table::ColumnKind::{Integer, Text, Time};
 use super::parquet_table::{Cell, ColumnKind};
 
-/// Seconds for which a row waits for further summaries, which may be delayed at the broker.
+/// How long the rows of a second wait for delayed summaries after the second has passed, in
+/// seconds.
 const GRACE_SECONDS: u64 = 2;
-/// A summary that is older than this, in seconds, shows that the broker's clock was set back.
+/// Age of a summary, in seconds, from which on it shows that the broker's clock was set back.
 const CLOCK_STEP_SECONDS: u64 = 60;
-/// The most processes whose summaries are summed up, as in the fleet view.
+/// Maximum number of processes whose summaries are combined, as in the fleet view; summaries of
+/// further processes are ignored.
 const MAX_PROCESSES: usize = 16_384;
-/// Seconds after which a silent process is forgotten if there are too many.
+/// Time without summaries, in seconds, after which a process may be forgotten if there are too
+/// many.
 const MAX_SILENCE_SECONDS: u64 = 600;
-/// The most seconds that are not complete; only a clock that was set ahead leads to more.
+/// Maximum number of incomplete seconds; then the oldest is completed. Only a clock that was set
+/// ahead leads to so many.
 const MAX_OPEN_SECONDS: usize = 64;
-/// The most names of sites that are kept for one process.
+/// Maximum number of site names that are kept for one process.
 const MAX_NAMES: usize = 4096;
 
 /// The columns of the table of roll-ups.
@@ -74,7 +78,7 @@ impl Table {
     }
 }
 
-/// A counter within one second.
+/// Minimum, maximum and last value of a counter within one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Range {
     least: u64,
@@ -82,7 +86,7 @@ struct Range {
     last: u64,
 }
 
-/// A process within one second.
+/// The combined summaries of a process within one second.
 #[derive(Clone, Debug, Default)]
 struct Row {
     description: ProcessDescription,
@@ -99,17 +103,17 @@ struct Row {
     sites: BTreeMap<String, u64>,
 }
 
-/// What is kept of a process between seconds.
+/// State of a process that is kept from one second to the next.
 #[derive(Debug)]
 struct KnownProcess {
-    /// The numbers of its summaries.
+    /// The numbers of its newest summaries, by which repeated and missing ones are recognized.
     numbers: SequenceWindow,
-    /// The second in which the newest summary was stored, since 1970.
+    /// When the newest summary was stored, in seconds since 1970.
     newest_second: u64,
     names: BTreeMap<u32, String>,
 }
 
-/// The rows of a complete second: of both tables, in the order of rank.
+/// The rows of a complete second for both tables, in order of rank.
 #[derive(Debug, Default)]
 pub(crate) struct SecondRows {
     pub(crate) unix_ms: u64,
@@ -117,33 +121,34 @@ pub(crate) struct SecondRows {
     pub(crate) sites: Vec<Vec<Cell>>,
 }
 
-/// Sums summaries up.
+/// Combines summaries into the rows of seconds.
 #[derive(Debug, Default)]
 pub(crate) struct RollupBuilder {
     /// The rows of each second that is not complete, by rank and identity.
     seconds: BTreeMap<u64, BTreeMap<(Option<u32>, String), Row>>,
     processes: BTreeMap<String, KnownProcess>,
-    /// Seconds up to this one are complete.
+    /// The last complete second, since 1970. All seconds before it are complete, too.
     complete: u64,
     /// The second in which an earlier server archived its last row.
     continued_second: Option<u64>,
-    /// True if summaries of an unknown process may have been summed up earlier: by an earlier
-    /// server, or before the process was forgotten.
+    /// True if earlier summaries of a process that is unknown now may already be in the archive: an
+    /// earlier server archived them, or the process was forgotten.
     has_earlier: bool,
-    /// Summaries that came after their second was complete, or of too many processes.
+    /// Number of ignored summaries: they arrived after their second was complete, or there were too
+    /// many processes.
     pub(crate) ignored: u64,
 }
 
 impl RollupBuilder {
-    /// Begins after the second `complete`, which an earlier server has archived. Summaries of that
-    /// second that are still added count for the next one.
+    /// Creates a builder that begins after the second `complete`, which an earlier server has
+    /// archived. Further summaries of that second count for the next one.
     pub(crate) fn new(complete: u64) -> Self {
         let continued_second = (complete > 0).then_some(complete);
         Self { complete, continued_second, has_earlier: complete > 0, ..Self::default() }
     }
 
-    /// Adds a summary that the broker stored at `stored_ns`. Returns the seconds that are complete
-    /// by now. A repeated summary changes nothing.
+    /// Adds a summary that the broker stored at `stored_ns`, in nanoseconds since 1970. Returns the
+    /// rows of the seconds that are now complete. Ignores a repeated summary.
     pub(crate) fn add(
         &mut self,
         identity: &str,
@@ -152,7 +157,7 @@ impl RollupBuilder {
         stored_ns: u64,
     ) -> Vec<SecondRows> {
         let mut second = stored_ns / 1_000_000_000;
-        // The row of that second is archived, and parts are not changed.
+        // The row of that second is already archived, so the summary counts for the next one.
         if self.continued_second == Some(second) {
             second += 1;
         }
@@ -167,7 +172,7 @@ impl RollupBuilder {
         let row = match arrival {
             Arrival::Newest { .. } if second <= self.complete => None,
             Arrival::Newest { .. } => Some(self.seconds.entry(second).or_default().entry(key).or_default()),
-            // It belongs to the second in which it was counted as missing.
+            // The summary belongs to the second in which it was counted as missing.
             Arrival::Late | Arrival::Repeated => {
                 let mut rows = self.seconds.values_mut().rev().filter_map(|rows| rows.get_mut(&key));
                 rows.find(|row| row.lost_summaries > 0)
@@ -190,8 +195,8 @@ impl RollupBuilder {
         finished
     }
 
-    /// Remembers the number and the names of a summary of the second `second`. Returns `None` if it
-    /// is a repeated one, or of too many processes at once.
+    /// Stores the number and the names of a summary of the second `second`. Returns `None` if the
+    /// summary is a repeated one, or there are too many processes.
     fn register(&mut self, identity: &str, summary: &Summary, second: u64) -> Option<Arrival> {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(identity) {
             let oldest = second.saturating_sub(MAX_SILENCE_SECONDS);
@@ -221,12 +226,12 @@ impl RollupBuilder {
         Some(arrival)
     }
 
-    /// Returns the rows of all seconds so far.
+    /// Completes all seconds and returns their rows.
     pub(crate) fn finish(&mut self) -> Vec<SecondRows> {
         self.take_until(u64::MAX)
     }
 
-    /// Returns the rows of the seconds before `end`.
+    /// Completes the seconds before `end` and returns their rows.
     fn take_until(&mut self, end: u64) -> Vec<SecondRows> {
         let mut complete = Vec::new();
         loop {
@@ -241,7 +246,7 @@ impl RollupBuilder {
 }
 
 impl Row {
-    /// Counts a summary, and adds its counters, sites and lag to the least and most of the second.
+    /// Counts a summary, and updates the second's minima and maxima of counters, sites and lag.
     fn extend(
         &mut self,
         total: &DeviceSummary,
@@ -263,7 +268,7 @@ impl Row {
         self.lag_ms = self.lag_ms.max(stored_ns.saturating_sub(summary.time_unix_ns) / 1_000_000);
     }
 
-    /// Takes over the values of the newest summary.
+    /// Replaces the values that the row has of the newest summary.
     fn set_newest(&mut self, total: DeviceSummary, description: &ProcessDescription, summary: &Summary) {
         for (range, value) in self.counters.iter_mut().zip(counters(&total)) {
             range.last = value;
@@ -276,11 +281,13 @@ impl Row {
     }
 }
 
-/// Returns the counters of which least, most and last are kept, in the order of the columns.
+/// Returns the counters whose minimum, maximum and last value are kept, in the order of the
+/// columns.
 fn counters(total: &DeviceSummary) -> [u64; 4] {
     [total.allocated, total.reserved, total.active, total.requested]
 }
 
+/// Returns the rows of both tables for a second, in order of rank.
 fn second_rows(second: u64, rows: BTreeMap<(Option<u32>, String), Row>) -> SecondRows {
     let unix_ms = second.saturating_mul(1000);
     let mut complete = SecondRows { unix_ms, ..SecondRows::default() };

@@ -1,8 +1,8 @@
 //! Archives a run from the broker: all events and summaries that processes publish.
 //!
-//! It reads the broker on its own, so that neither the page nor the number of open ranks limits
-//! what is archived. It does not ask processes for their events: those that a server asked for, or
-//! that are sent with `push=all`, are archived.
+//! It reads the broker independently of the page, so all published events are archived, whichever
+//! ranks are open. It does not request events from processes: it archives events that a server
+//! requested, or that a process publishes with `push=all`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -24,21 +24,22 @@ use crate::runtime::BackgroundRuntime;
 use crate::subject_reader::SubjectReader;
 use crate::subjects;
 
-/// Interval at which it is checked whether all known descriptions have been read.
+/// Interval at which the archiver checks whether it has read all stored descriptions.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval at which messages are archived that have waited too long for a missing one.
+/// Interval at which the archiver checks for messages that have waited too long for a missing one.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Likewise for summaries that wait for the description of their process.
+/// Interval at which the archiver checks for summaries that have waited too long for the
+/// description of their process.
 const SUMMARY_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Archives a run until it is finished or dropped.
+/// An archiver of a run, which reads from the broker until it is finished or dropped.
 #[derive(Debug)]
 pub struct RunArchiver {
     runtime: BackgroundRuntime,
     writer: ArchiveWriter,
 }
 
-/// What the tasks of an archiver share.
+/// State that the tasks of an archiver share.
 struct Shared {
     connection: Connection,
     run: String,
@@ -47,8 +48,8 @@ struct Shared {
 }
 
 impl RunArchiver {
-    /// Connects to the broker of the run, and starts to archive what it has and receives. Must not
-    /// be called from an asynchronous task.
+    /// Connects to the broker of the run, and starts to archive the stored and all later messages.
+    /// Must not be called from an asynchronous task.
     ///
     /// # Errors
     /// If the broker cannot be reached or refuses the connection, or the operating system cannot
@@ -65,14 +66,15 @@ impl RunArchiver {
     /// Stops reading from the broker, and waits until everything read is stored.
     ///
     /// # Errors
-    /// If something was not stored; see [`ArchiveWriter::finish`].
+    /// If some data could not be stored; see [`ArchiveWriter::finish`].
     pub fn finish(self) -> Result<ArchiveSummary, ArchiveError> {
         drop(self.runtime);
         self.writer.finish()
     }
 }
 
-/// Reads the descriptions of all processes; events and summaries once the known ones are read.
+/// Reads the descriptions of all processes. Once all stored descriptions are read, also starts to
+/// archive events and summaries.
 async fn archive_run(shared: Arc<Shared>) {
     let stream = subjects::processes_stream(&shared.run);
     let filter = subjects::all_processes(&shared.run);
@@ -137,7 +139,7 @@ async fn archive_events(shared: Arc<Shared>) {
             }
         };
         let Some((rank, identity)) = subjects::parse_process(&message.subject) else { continue };
-        // The process did not send a message with invalid headers, see the follower.
+        // A message with invalid headers is ignored: the process did not send it.
         let Ok(chunk) = ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) else { continue };
         events.take(rank, identity, chunk).await;
     }

@@ -9,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 use super::manifest::ObjectEntry;
 use super::store::hex;
 
-/// A temporary file with the bytes of an object, and their hash. The file has no name and ends with
-/// the process.
+/// A temporary file that an object is written to, and the hash of its bytes. The file has no name
+/// and is deleted when the process ends.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: BufWriter<File>,
@@ -22,9 +22,9 @@ pub(crate) struct Spool {
 #[derive(Debug)]
 pub(crate) struct SpooledObject {
     file: File,
-    /// Its size in bytes.
+    /// Size of the object in bytes.
     pub(crate) len: u64,
-    /// The SHA-256 hash of its bytes, in hexadecimal digits.
+    /// SHA-256 hash of the object's bytes, in hexadecimal digits.
     pub(crate) sha256: String,
 }
 
@@ -60,8 +60,8 @@ impl Write for Spool {
 }
 
 impl SpooledObject {
-    /// Returns what the manifest says of an object without a name whose content has these times, in
-    /// milliseconds since 1970.
+    /// Returns the object's entry for the manifest, without a name. The arguments are the times at
+    /// which the object's content begins and ends, in milliseconds since 1970.
     pub(crate) fn entry(&self, (start_unix_ms, end_unix_ms): (u64, u64)) -> ObjectEntry {
         let (bytes, sha256) = (self.len, self.sha256.clone());
         ObjectEntry { name: String::new(), bytes, sha256, start_unix_ms, end_unix_ms }

@@ -22,12 +22,12 @@ use super::error::ArchiveError;
 use super::layout::MANIFEST;
 use super::manifest::{MAX_MANIFEST_BYTES, Manifest, ObjectEntry};
 
-/// What became of a new object.
+/// The result of creating an object: it was stored, or its name was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Created {
-    /// It was stored, now or by an earlier request whose answer was lost.
+    /// The object was stored, now or by an earlier request whose answer was lost.
     Stored,
-    /// Another object has its name.
+    /// An object of other content has this name.
     NameTaken,
 }
 
@@ -93,7 +93,7 @@ impl ArchiveStore {
         let exists = match created {
             Ok(_) => return Ok(Created::Stored),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => true,
-            // The store has no conditional requests.
+            // Without conditional requests, the store cannot refuse a name that is taken.
             Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => match self.objects.head(&path).await {
                 Ok(_) => true,
                 Err(Error::NotFound { .. }) => false,
@@ -211,8 +211,8 @@ impl ArchiveStore {
     }
 }
 
-/// Returns the version of the stored manifest if it is the one that was to be written: the answer
-/// to an earlier request was lost.
+/// Returns the version of the stored manifest if its content is `json`: an earlier request stored
+/// it, but its answer was lost. Otherwise returns [`ArchiveError::Conflict`].
 fn equal_version(stored: Option<(Bytes, UpdateVersion)>, json: &Bytes) -> Result<UpdateVersion, ArchiveError> {
     stored.filter(|(stored, _)| stored == json).map(|(_, version)| version).ok_or(ArchiveError::Conflict)
 }
@@ -231,15 +231,18 @@ async fn collect(name: &str, stored: GetResult, limit: u64) -> Result<Bytes, Arc
     Ok(bytes.into())
 }
 
+/// Returns an error unless an object of `bytes` bytes has the size in its manifest entry.
 fn check_size(entry: &ObjectEntry, bytes: u64) -> Result<(), ArchiveError> {
     let wrong = || different(entry, format!("it has {bytes} bytes, not {}", entry.bytes));
     if bytes == entry.bytes { Ok(()) } else { Err(wrong()) }
 }
 
+/// Returns the error that an object differs from its manifest entry, for this reason.
 fn different(entry: &ObjectEntry, reason: String) -> ArchiveError {
     ArchiveError::Object { name: entry.name.clone(), reason }
 }
 
+/// Returns the error that a request for the object `name` failed.
 fn failed(name: &str, source: Error) -> ArchiveError {
     ArchiveError::Store { name: name.to_owned(), source }
 }

@@ -10,10 +10,11 @@ use super::descriptions::Descriptions;
 use super::writer::ArchiveWriter;
 use crate::summary_batch::SummaryBatch;
 
-/// How long summaries wait for the descriptions of their processes: as long as the roll-ups of a
-/// second stay open.
+/// Maximum time that summaries wait for the descriptions of their processes: as long as the rows of
+/// a second wait for summaries.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// The most bytes of messages that wait.
+/// Maximum total size of the waiting messages, in bytes; beyond it, the oldest are dropped and
+/// counted.
 const MAX_WAITING_BYTES: usize = 16 << 20;
 
 /// A message with summaries of processes whose descriptions may still arrive.
@@ -24,30 +25,32 @@ struct EarlyMessage {
     arrived: Instant,
 }
 
-/// Brings summaries to the archive.
+/// A writer of summaries to the archive, which holds them until the descriptions of their processes
+/// have arrived.
 pub(crate) struct SummaryArchive {
     writer: ArchiveWriter,
     descriptions: Arc<Descriptions>,
     /// Messages that wait for descriptions, in the order of their arrival.
     early: VecDeque<EarlyMessage>,
     early_bytes: usize,
-    /// The number of known processes when the messages were last tried.
+    /// The number of known processes when the waiting messages were last retried.
     known: u64,
 }
 
 impl SummaryArchive {
-    /// Creates an archive in which nothing waits.
+    /// Creates a writer of summaries without waiting messages.
     pub(crate) fn new(writer: ArchiveWriter, descriptions: Arc<Descriptions>) -> Self {
         Self { writer, descriptions, early: VecDeque::new(), early_bytes: 0, known: 0 }
     }
 
-    /// Takes the summaries that a process sent in one message, which the broker stored at
-    /// `stored_ns`.
+    /// Archives the summaries in a message, or keeps it until their processes are known. The
+    /// process with identity `sender` sent the message, and the broker stored it at `stored_ns`, in
+    /// nanoseconds since 1970.
     pub(crate) async fn take(&mut self, sender: &str, stored_ns: u64, payload: &[u8], now: Instant) {
         self.retry(now).await;
         let unknown = self.archive(sender, stored_ns, payload).await;
         if unknown > 0 {
-            // The message's own buffer may be part of a larger one.
+            // Copied, because the message's own buffer may keep a larger buffer in memory.
             let payload = Bytes::copy_from_slice(payload);
             self.early_bytes += payload.len();
             self.early.push_back(EarlyMessage { sender: sender.to_owned(), stored_ns, payload, arrived: now });
@@ -73,7 +76,7 @@ impl SummaryArchive {
         self.give_up(now).await;
     }
 
-    /// Counts the summaries that have waited too long or do not fit.
+    /// Drops and counts the summaries that have waited too long or exceed [`MAX_WAITING_BYTES`].
     async fn give_up(&mut self, now: Instant) {
         while let Some(first) = self.early.front()
             && (self.early_bytes > MAX_WAITING_BYTES || now.duration_since(first.arrived) >= MAX_WAIT)
@@ -85,8 +88,8 @@ impl SummaryArchive {
         }
     }
 
-    /// Archives the summaries in a message whose processes are known; repeated ones change nothing.
-    /// Returns how many are of unknown processes.
+    /// Archives the summaries of known processes in a message; repeated ones change nothing.
+    /// Returns the number of summaries of unknown processes.
     async fn archive(&self, sender: &str, stored_ns: u64, payload: &[u8]) -> u64 {
         // The follower logs invalid summaries.
         let Ok(batch) = SummaryBatch::parse(payload) else { return 0 };
@@ -134,8 +137,8 @@ mod tests {
         SummaryBatch { summaries: ranks.iter().map(summary).collect() }.to_bytes()
     }
 
-    /// Returns the rank, the summaries and the missing summaries of each row, and how many
-    /// summaries were left out.
+    /// Finishes the archive. Returns the rank, the number of summaries and the number of missing
+    /// summaries of each row, and how many summaries were left out in total.
     fn finish(store: &ArchiveStore, writer: &ArchiveWriter) -> (Vec<(Option<u32>, u64, u64)>, u64) {
         let summary = writer.finish().expect("everything is stored");
         assert_eq!(summary.lost_summaries, 0);

@@ -11,7 +11,7 @@ use super::rollups::SecondRows;
 use super::spool::Spool;
 use super::uploads::Upload;
 
-/// Rows of a part: an hour of 4,096 ranks has about 30 parts.
+/// Maximum number of rows in a part of a table. An hour of 4,096 ranks has about 30 parts.
 const MAX_ROWS: u64 = 4 * 122_880;
 
 /// The part that is being written.
@@ -25,10 +25,10 @@ struct OpenPart {
 /// A table whose rows are divided into parts.
 pub(crate) struct TableParts {
     table: Table,
-    /// The longest time for which a part is open, and the longest time that it covers.
+    /// Maximum time for which a part is open, and maximum time that its rows cover.
     duration: Duration,
     open: Option<OpenPart>,
-    /// Parts that were lost because their temporary files could not be written.
+    /// Number of parts that were lost because their temporary files could not be written.
     lost_parts: u64,
 }
 
@@ -43,7 +43,8 @@ impl TableParts {
         std::mem::take(&mut self.lost_parts)
     }
 
-    /// Adds the rows of a second. Returns a part that ends before or with it.
+    /// Adds the rows of a second. Returns the part that this completes, if any: the part before the
+    /// second, or one that ends with it.
     pub(crate) fn push(&mut self, second: &SecondRows) -> Option<Upload> {
         let rows = match self.table {
             Table::Rollups => &second.rollups,
@@ -52,7 +53,7 @@ impl TableParts {
         if rows.is_empty() {
             return None;
         }
-        // A part is sorted by time; after a clock was set back, another begins.
+        // Rows of a part are sorted by time, so another part begins after a clock was set back.
         let is_behind = self.open.as_ref().is_some_and(|open| second.unix_ms <= open.times_unix_ms.1);
         let before = if is_behind { self.finish() } else { None };
         if let Err(error) = self.write(second.unix_ms, rows) {
@@ -73,8 +74,8 @@ impl TableParts {
         rows.iter().try_for_each(|row| open.file.push(row.iter().cloned()))
     }
 
-    /// Ends the open part if it is large, covers as much time as allowed, or has been open for that
-    /// long.
+    /// Ends and returns the open part if it has [`MAX_ROWS`] rows, covers the maximum time, or has
+    /// been open for the maximum time.
     pub(crate) fn take_complete(&mut self) -> Option<Upload> {
         let is_complete = self.open.as_ref().is_some_and(|open| {
             let (first, last) = open.times_unix_ms;
@@ -85,7 +86,7 @@ impl TableParts {
         if is_complete { self.finish() } else { None }
     }
 
-    /// Ends the open part, if any.
+    /// Ends and returns the open part, if any.
     pub(crate) fn finish(&mut self) -> Option<Upload> {
         let OpenPart { file, times_unix_ms, .. } = self.open.take()?;
         let rows = file.rows();

@@ -1,4 +1,4 @@
-//! The objects that wait for the object store, limited in bytes.
+//! The queue of objects that wait to be stored in the object store, limited in bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use super::manifest::{RankEntry, TablePartEntry};
 use super::recording_parts::RecordingPart;
 use super::spool::SpooledObject;
 
-/// An object that waits, and what the manifest says of it.
+/// An object that waits to be stored, and its entry for the manifest.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// A part of a process's recording; the process has no parts here.
+    /// A part of a process's recording. The entry of the process has an empty list of parts.
     Recording(RankEntry, RecordingPart),
     /// A part of a table.
     Table(Table, SpooledObject, TablePartEntry),
@@ -36,12 +36,12 @@ impl Upload {
     }
 }
 
-/// The waiting objects, and what was lost.
+/// The waiting objects of an [`UploadQueue`], and the number of lost ones.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Upload>,
     waiting_bytes: u64,
-    /// Objects that did not fit or could not be written.
+    /// Number of objects that did not fit into the queue or could not be written.
     lost: u64,
     /// True if the last object did not fit, so that each period of loss is logged once.
     is_full: bool,
@@ -53,9 +53,9 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct UploadQueue {
     queue: Mutex<Queue>,
-    /// The most bytes that wait.
+    /// Maximum total size of the waiting objects, in bytes.
     limit: u64,
-    /// Signals a new object or the end.
+    /// Notified when an object is added or the queue is closed.
     changed: Notify,
 }
 
@@ -87,7 +87,7 @@ impl UploadQueue {
         true
     }
 
-    /// Counts objects that were lost before they came here.
+    /// Counts objects that were lost before they could be added.
     pub(crate) fn count_lost(&self, objects: u64) {
         self.lock().lost += objects;
     }
@@ -102,12 +102,13 @@ impl UploadQueue {
         self.lock().waiting.len()
     }
 
-    /// Returns the first object, whose bytes count until [`release`](Self::release).
+    /// Removes and returns the first object. Its bytes still count toward the limit until
+    /// [`release`](Self::release).
     pub(crate) fn take(&self) -> Option<Upload> {
         self.lock().waiting.pop_front()
     }
 
-    /// Makes room for as many bytes as an object had that was taken.
+    /// Subtracts the size of an object that was taken, `len` bytes, from the size of the queue.
     pub(crate) fn release(&self, len: u64) {
         self.lock().waiting_bytes -= len;
     }
@@ -118,12 +119,12 @@ impl UploadQueue {
         self.changed.notify_one();
     }
 
-    /// Returns true once it accepts no further objects.
+    /// Returns true once the queue accepts no further objects.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
 
-    /// Waits for a new object or the end.
+    /// Waits until an object is added or the queue is closed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -23,42 +23,44 @@ use super::table_parts::TableParts;
 use super::uploads::{Upload, UploadQueue};
 use crate::runtime::BackgroundRuntime;
 
-/// The most summaries that wait to be summed up. Further ones wait at the broker.
+/// Maximum number of summaries that wait to be combined into roll-ups. Further summaries wait at
+/// the broker.
 const MAX_WAITING_SUMMARIES: usize = 4096;
-/// Interval at which a summary is offered again while too many wait.
+/// Interval at which adding a summary is tried again while too many wait.
 const SUMMARY_RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// The most bytes of memory for the definitions of one process and of all together, as in the
-/// aggregator.
+/// Maximum memory for the definitions of one process, in bytes, as in the aggregator.
 const MAX_DEFINITION_BYTES: usize = 64 << 20;
+/// Maximum memory for the definitions of all processes together, in bytes, as in the aggregator.
 const MAX_ALL_DEFINITION_BYTES: usize = 512 << 20;
-/// The least bytes of memory at which a recording's part may end early.
+/// Minimum memory of a recording's open part, in bytes, at which it may be ended early.
 const MIN_EARLY_BYTES: usize = 1 << 20;
 /// Interval at which the parts of recordings and tables are checked for their age.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The longest wait for the object store at the end.
+/// Maximum time that [`ArchiveWriter::finish`] waits for the object store.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How an archive is divided into objects, and how much may wait for the object store.
 #[derive(Clone, Copy, Debug)]
 pub struct ArchiveOptions {
-    /// Size at which a part of a recording ends, in bytes.
+    /// Size of a part of a recording at which it ends, in bytes.
     pub part_bytes: u64,
     /// Time after which a part of a recording ends. A server that is killed loses at most what it
     /// received in this time and cannot read from the broker again.
     pub part_duration: Duration,
-    /// Likewise for a part of a table. Less than the time for which the broker keeps summaries.
+    /// Time after which a part of a table ends. It must be less than the time for which the broker
+    /// keeps summaries.
     pub table_duration: Duration,
-    /// The most bytes in temporary files that wait for the object store. What does not fit is
+    /// The most bytes in temporary files that wait for the object store. Further objects are
     /// dropped and counted.
     pub pending_bytes: u64,
-    /// The most bytes of memory that all open parts of recordings take. Beyond, those that take
-    /// most end early, but none with less than 1 MiB.
+    /// The most bytes of memory that all open parts of recordings take. Beyond it, the largest
+    /// parts are ended early, but none that takes less than 1 MiB.
     pub memory_bytes: usize,
 }
 
 impl Default for ArchiveOptions {
-    /// Parts of recordings of 64 MiB or 10 minutes and of tables of 1 minute, of which 4 GiB may
-    /// wait, and 512 MiB of memory.
+    /// Returns the default: parts of recordings of 64 MiB or 10 minutes, parts of tables of
+    /// 1 minute, 4 GiB of waiting objects, and 512 MiB of memory.
     fn default() -> Self {
         let (part_duration, table_duration) = (Duration::from_secs(600), Duration::from_secs(60));
         let (part_bytes, pending_bytes, memory_bytes) = (64 << 20, 4 << 30, 512 << 20);
@@ -66,22 +68,24 @@ impl Default for ArchiveOptions {
     }
 }
 
-/// What an archive received, at its end.
+/// Totals of a finished archive: stored and lost objects, and lost summaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSummary {
-    /// Objects that were stored.
+    /// Number of stored objects.
     pub objects: u64,
-    /// The bytes of those objects.
+    /// Total size of the stored objects in bytes.
     pub bytes: u64,
-    /// Objects that were lost: they did not fit, or a temporary file could not be written.
+    /// Number of lost objects: too many were waiting, or a temporary file could not be written.
     pub lost_objects: u64,
-    /// Summaries that came too late for their second, or were of too many processes.
+    /// Number of lost summaries: they came too late for their second, or there were too many
+    /// processes.
     pub lost_summaries: u64,
-    /// Summaries that were left out because the broker has no description of their process.
+    /// Number of summaries that were left out because the broker has no description of their
+    /// process.
     pub unknown_summaries: u64,
 }
 
-/// A summary on its way to the roll-ups.
+/// A summary that waits to be combined into roll-ups.
 struct StoredSummary {
     identity: String,
     description: ProcessDescription,
@@ -96,20 +100,21 @@ impl StoredSummary {
     }
 }
 
-/// What the handles of an archive share with its thread and task.
+/// State that the handles of an archive share with its roll-up thread and its upload task.
 #[derive(Debug)]
 struct Shared {
     options: ArchiveOptions,
     queue: Arc<UploadQueue>,
-    /// The moment up to which the recording of each process is archived or waits.
+    /// For each process, by identity, the moment up to which its recording is archived or waits to
+    /// be stored.
     archived: Mutex<BTreeMap<String, u64>>,
     /// The recordings that are being archived.
     open: Mutex<Vec<Weak<Mutex<ProcessState>>>>,
     unknown_summaries: AtomicU64,
-    /// The memory of all processes' definitions.
+    /// The limit on memory for the definitions of all processes.
     definition_memory: Arc<ByteBudget>,
-    /// True once no further chunks are archived. Set before the last parts end, each under its
-    /// process's lock.
+    /// True once no further chunks are archived. Set before the last parts are ended, each under
+    /// its process's lock.
     is_finished: AtomicBool,
     /// The second at which an earlier server's roll-ups end, since 1970; 0 if there are none.
     rollups_end_unix_s: u64,
@@ -138,7 +143,8 @@ impl Shared {
         self.queue.count_lost(state.parts.take_lost_parts());
     }
 
-    /// Ends parts of recordings: those that have been open for as long as allowed, or all.
+    /// Ends the parts of recordings that have been open for the maximum time, or with `ends_all`
+    /// all parts.
     fn end_parts(&self, ends_all: bool) {
         for state in self.open() {
             let mut state = lock(&state);
@@ -148,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Ends parts of recordings early while all together take too much memory.
+    /// Ends parts of recordings early, the largest first, while all together take too much memory.
     fn limit_memory(&self) {
         let sized = |state: Arc<Mutex<ProcessState>>| {
             let bytes = lock(&state).parts.memory_bytes();
@@ -176,7 +182,7 @@ impl Shared {
     }
 }
 
-/// The threads of an archive; `None` once it is finished.
+/// The roll-up thread and the upload task of an archive that is not finished.
 #[derive(Debug)]
 struct Running {
     summaries: SyncSender<StoredSummary>,
@@ -184,11 +190,12 @@ struct Running {
     uploads: tokio::task::JoinHandle<Result<(u64, u64), ArchiveError>>,
 }
 
-/// Writes the archive of a run, in the background. Clones write the same archive.
+/// A writer of a run's archive, which stores objects in the background. Clones write to one
+/// archive.
 ///
 /// Objects are written to temporary files first. A store that is slow or cannot be reached never
-/// delays the caller: requests are repeated, and what does not fit meanwhile is dropped and
-/// counted.
+/// delays the caller: requests are repeated, and objects beyond
+/// [`pending_bytes`](ArchiveOptions::pending_bytes) are dropped and counted.
 #[derive(Clone, Debug)]
 pub struct ArchiveWriter {
     shared: Arc<Shared>,
@@ -232,8 +239,8 @@ impl ArchiveWriter {
         Ok(Self { shared, runtime: Arc::new(runtime), running: Arc::new(Mutex::new(Some(running))) })
     }
 
-    /// Begins or continues to archive the recording of a process. What the archive has of it
-    /// already is skipped when it is pushed again.
+    /// Begins or continues to archive the recording of a process. Events that the archive already
+    /// has are skipped when they are pushed again.
     ///
     /// # Errors
     /// If the identity of the process is invalid.
@@ -260,8 +267,8 @@ impl ArchiveWriter {
     }
 
     /// Adds a summary of a process, which the broker stored at `stored_ns`, in nanoseconds since
-    /// 1970. Waits while too many summaries are to be summed up; must not be called from an
-    /// asynchronous task. Returns false after [`finish`](Self::finish).
+    /// 1970. Blocks while too many summaries wait; must not be called from an asynchronous task.
+    /// Returns false after [`finish`](Self::finish).
     pub fn summary(&self, identity: &str, description: &ProcessDescription, summary: &Summary, stored_ns: u64) -> bool {
         let stored = StoredSummary::new(identity, description, summary, stored_ns);
         self.summaries().is_some_and(|summaries| summaries.send(stored).is_ok())
@@ -296,17 +303,17 @@ impl ArchiveWriter {
         self.shared.unknown_summaries.fetch_add(summaries, Ordering::Relaxed);
     }
 
-    /// Returns the second at which the roll-ups of earlier servers end, since 1970; 0 if there are
-    /// none. Earlier summaries need not be added.
+    /// Returns the time at which the roll-ups of earlier servers end, in seconds since 1970; 0 if
+    /// there are none. Summaries from before this time need not be added.
     pub(crate) fn rollups_end_unix_s(&self) -> u64 {
         self.shared.rollups_end_unix_s
     }
 
-    /// Ends all parts, and waits up to a minute until they and the manifest are
-    /// stored. What is pushed later is ignored. Must not be called from an asynchronous task.
+    /// Ends all parts, and waits up to a minute until they and the manifest are stored. Chunks that
+    /// are pushed later are ignored. Must not be called from an asynchronous task.
     ///
     /// # Errors
-    /// If something was not stored in time, or another server writes the archive.
+    /// If an object was not stored in time, or another server writes the archive.
     pub fn finish(&self) -> Result<ArchiveSummary, ArchiveError> {
         let Some(Running { summaries, rollups, uploads }) = lock(&self.running).take() else {
             return Ok(ArchiveSummary::default());
@@ -340,7 +347,7 @@ pub struct ProcessArchive {
 }
 
 impl ProcessArchive {
-    /// Replaces what is known of the process, except for its rank and identity.
+    /// Replaces the process's host and program in later entries of the manifest.
     pub(crate) fn describe(&self, process: &Process) {
         let entry = &mut lock(&self.state).entry;
         entry.host.clone_from(&process.host);
@@ -352,7 +359,7 @@ impl ProcessArchive {
     ///
     /// # Errors
     /// If the bytes are not chunks that follow the earlier ones. The rest of the recording cannot
-    /// be archived then.
+    /// then be archived.
     pub fn push(&self, bytes: &[u8]) -> Result<(), ArchiveError> {
         let mut state = lock(&self.state);
         if self.shared.is_finished.load(Ordering::SeqCst) {
@@ -372,7 +379,8 @@ impl Drop for ProcessArchive {
     }
 }
 
-/// Returns the moment up to which each recording is archived, and the last second of the roll-ups.
+/// Returns the moment up to which each recording is archived, by identity, and the time at which
+/// the roll-ups end, in seconds since 1970.
 fn archived_parts(manifest: &Manifest) -> (BTreeMap<String, u64>, u64) {
     let end = |rank: &RankEntry| rank.parts.iter().map(|part| part.end_event).max().unwrap_or(0);
     let archived = manifest.ranks.iter().map(|rank| (rank.identity.clone(), end(rank))).collect();
@@ -393,8 +401,8 @@ async fn run_uploads(sync: ManifestSync, queue: Arc<UploadQueue>) -> Result<(u64
     result
 }
 
-/// Sums summaries up, and ends old parts of recordings and tables, until the archive is finished.
-/// Returns how many summaries were lost.
+/// Combines summaries into roll-ups, and ends old parts of recordings and tables, until the archive
+/// is finished. Returns the number of lost summaries. Runs on the roll-up thread.
 fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut builder: RollupBuilder) -> u64 {
     let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.table_duration));
     let mut checked = Instant::now();
@@ -420,7 +428,7 @@ fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut build
     }
 }
 
-/// Adds the part that `end` returns to the queue.
+/// Calls `end` for each table, and adds the part that it returns, if any, to the queue.
 fn add_parts(shared: &Shared, tables: &mut [TableParts], end: impl Fn(&mut TableParts) -> Option<Upload>) {
     for table in tables {
         if let Some(upload) = end(table) {

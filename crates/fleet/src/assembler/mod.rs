@@ -1,9 +1,9 @@
 //! Puts the messages of one process in order and finds the chunks that are new.
 //!
-//! A broker may deliver a message twice, may have dropped old messages, and a process repeats its
-//! newest full state every so often, for readers that begin there. The [`Assembler`] passes on each
-//! chunk once. After lost messages it continues at the next start; if the start repeats the lost
-//! chunks, nothing is missing.
+//! A broker may deliver a message twice or drop old messages, and a process regularly sends a
+//! *start*: header, all definitions and a full state, for readers that begin there. The
+//! [`Assembler`] returns each chunk once. After lost messages it continues at the next start; if
+//! the start repeats the lost chunks, nothing is missing.
 
 use bytes::{Bytes, BytesMut};
 use vramscope_trace::{Chunk, ChunkKind};
@@ -13,11 +13,11 @@ use crate::message::ChunkMessage;
 #[cfg(test)]
 mod tests;
 
-/// The most bytes of chunks in consecutive messages that belong together: a full state with 64 MiB
-/// and what precedes it.
+/// Maximum total size of chunks that are split over consecutive messages, in bytes: a full state of
+/// 64 MiB, and the header and definitions before it.
 const MAX_JOINED_BYTES: usize = 66 << 20;
 
-/// Chunks that are new, in order, and what is known about those before them.
+/// New chunks, in order, and the number of messages that were lost before them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
     /// The bytes of whole chunks; empty if the message had nothing new.
@@ -26,17 +26,18 @@ pub struct Assembled {
     pub next: u64,
     /// True after the process's last message.
     pub has_ended: bool,
-    /// Messages that were lost before this one.
+    /// Number of messages that were lost before this one.
     pub lost_messages: u64,
 }
 
-/// A message that is no part of a recording. The rest of its process's messages cannot be used.
+/// Error for a message that is not a valid part of a recording. Later messages of its process
+/// cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("message {number}: {reason}")]
 pub struct AssemblerError {
     /// The number of the message.
     number: u64,
-    /// What is wrong with it.
+    /// Why the message is invalid.
     reason: String,
 }
 
@@ -47,32 +48,32 @@ pub struct Assembler {
     expected: Option<u64>,
     /// True if no message is missing since the last start.
     is_in_sync: bool,
-    /// The number of the first chunk that was not passed on.
+    /// The number of the first chunk that was not returned yet.
     next: u64,
-    /// The first parts of chunks that continue in the next message.
+    /// The bytes so far of chunks that continue in the next message.
     joined: BytesMut,
 }
 
 impl Assembler {
-    /// Creates an assembler that begins at the first start of the process.
+    /// Creates an assembler that begins at the first start that arrives.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns true if it has a start and every message since.
+    /// Returns true if a start and every message since then have arrived.
     #[must_use]
     pub fn is_in_sync(&self) -> bool {
         self.is_in_sync
     }
 
-    /// Returns the bytes of chunks that continue in the next message.
+    /// Returns the number of bytes kept of chunks that continue in the next message.
     pub(crate) fn joined_bytes(&self) -> usize {
         self.joined.len()
     }
 
-    /// Forgets everything but which chunks were passed on, or all before the chunk `next` if that
-    /// is later: continues at the next start.
+    /// Drops incomplete chunks and continues at the next start. Chunks that were returned before,
+    /// and all chunks with lower numbers than `next`, will not be returned.
     pub(crate) fn restart_from(&mut self, next: u64) {
         *self = Self { next: self.next.max(next), ..Self::default() };
     }
@@ -118,8 +119,8 @@ impl Assembler {
         Ok(Assembled { bytes, next: self.next, has_ended: false, lost_messages })
     }
 
-    /// Returns the bytes of the chunks in `payload` that were not passed on yet. `next` is the
-    /// number of the chunk after them.
+    /// Returns the bytes of the chunks in `payload` that were not returned yet. `next` is the
+    /// number of the chunk after the payload.
     fn new_chunks(&self, payload: &Bytes, next: u64) -> Result<Vec<u8>, String> {
         let mut chunks = Vec::new();
         let mut at = 0;

@@ -59,7 +59,8 @@ impl Program {
         self.events += 1;
     }
 
-    /// Sends everything that `viewer` has, in messages of `bytes` each, split into parts.
+    /// Sends all chunks that `viewer` has, in messages of at most `bytes` bytes; larger chunks are
+    /// split. With `is_start`, the first message is a start.
     fn send(&mut self, viewer: &mut vramscope_collector::Viewer, bytes: usize, mut is_start: bool) {
         loop {
             let taken = viewer.take(bytes);
@@ -145,7 +146,7 @@ proptest! {
         let program = program(&steps, bytes);
         let mut delivered = program.messages.clone();
         for repeat in repeats.iter().filter(|_| !program.messages.is_empty()) {
-            // A repetition arrives at any time after the original.
+            // A repeated message arrives at any time after the original.
             let message = repeat.get(&program.messages).clone();
             let at = delivered.iter().position(|known| *known == message).expect("it was sent") + 1;
             delivered.insert(at + repeat.index(delivered.len() - at + 1), message);
@@ -170,14 +171,14 @@ proptest! {
         first in 0_usize..5,
     ) {
         let mut steps = steps;
-        // A start at the end, after which everything is known again.
+        // The program ends with a start, after which nothing is missing.
         steps.extend([Step::Run(3), Step::Restart, Step::Run(1)]);
         let program = program(&steps, bytes);
         let last_start = program.messages.iter().rposition(|message| message.is_start).expect("there is a start");
         let lost: Vec<u64> = lost.iter().map(|lost| lost.index(last_start) as u64).collect();
         let mut assembler = Assembler::new();
         let (mut bytes, mut counted) = (Vec::new(), 0);
-        // Also if the oldest messages were dropped before the reader came.
+        // This also holds if the oldest messages were dropped before the reader began.
         let arriving = program.messages.iter().skip(first.min(last_start));
         let arriving: Vec<_> = arriving.filter(|message| !lost.contains(&message.number)).collect();
         for message in &arriving {
@@ -226,7 +227,7 @@ fn restarted_assembler_continues_at_a_start_and_repeats_nothing() {
         let pushed = messages.iter().map(|message| assembler.push(message).expect("the messages are valid"));
         pushed.inspect(|assembled| assert_eq!(assembled.lost_messages, 0)).flat_map(|pushed| pushed.bytes).collect()
     };
-    // It stops inside chunks that continue in the next message.
+    // The assembler stops inside chunks that continue in the next message.
     let inside = 1 + program.messages.iter().position(|message| message.continues).expect("a chunk is split");
     let mut assembler = Assembler::new();
     let mut bytes = push_all(&mut assembler, &program.messages[..inside]);
@@ -235,7 +236,7 @@ fn restarted_assembler_continues_at_a_start_and_repeats_nothing() {
     assert!(assembler.joined_bytes() == 0 && !assembler.is_in_sync());
     bytes.extend(push_all(&mut assembler, &program.messages[inside + 1..]));
     assert_eq!(&decode(&bytes).0, program.encoder.state());
-    // Another one has passed on everything before the last start.
+    // Another assembler has returned all chunks before the last start.
     let mut first = Assembler::new();
     let mut bytes = push_all(&mut first, &program.messages[..start]);
     let mut second = Assembler::new();

@@ -1,11 +1,11 @@
 //! Joins the summaries of one machine's processes into one message.
 //!
-//! One process of a user on a machine is the sender for a run; the others hand their summaries to
-//! it through a socket in a folder that only this user can read. If the sender ends, or gives up
-//! because the broker does not take what it sends, the next process that notices takes its place. A
-//! process that notices a new sender hands its last summaries over again: the former sender may
-//! have held them when it ended. A process that finds no sender sends its last summaries
-//! itself. Servers ignore repeated summaries.
+//! One of a user's processes on a machine is the *sender* of a run. The other processes hand their
+//! summaries to it through a socket in a folder that only this user can read. If the sender ends,
+//! or gives up because the broker does not acknowledge its messages, the first process that notices
+//! becomes the sender. A process that notices a new sender hands over its last summaries again,
+//! because the former sender may not have sent them. A process that finds no sender sends its last
+//! summaries itself. Servers ignore repeated summaries.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, FileType, Metadata, OpenOptions};
@@ -24,30 +24,33 @@ use crate::summary_batch::{MAX_BATCH, SummaryBatch};
 
 /// The largest datagram that is sent or accepted, in bytes.
 const MAX_DATAGRAM: usize = 16 << 10;
-/// Time for which a process that gave up does not become the sender: another one does meanwhile.
+/// Time for which a process that gave up does not become the sender again, so that another process
+/// does.
 const GIVE_UP_TIME: Duration = Duration::from_secs(5);
-/// Number of handed-over summaries that a process keeps to send again: the last 300 ms, more than a
-/// sender usually holds.
+/// Number of handed-over summaries that a process keeps to hand over again: those of the last
+/// 300 ms, more than a sender usually holds.
 const MAX_HANDED_OVER: usize = 3;
 
-/// Hands summaries to the sender of this machine, or is the sender.
+/// A process's part in the exchange of summaries on its machine: it is the sender or hands its
+/// summaries to the sender.
 #[derive(Debug)]
 pub(crate) struct HostExchange {
-    /// Open while `socket_path` and `lock_path` name files in it by its descriptor.
+    /// The folder of the two files below, whose paths refer to it by its open descriptor.
     _folder: Option<File>,
     socket_path: PathBuf,
     lock_path: PathBuf,
     /// The connection to the sender, by which a process notices that the sender has ended.
     sender: Option<UnixDatagram>,
-    /// The summaries that were handed over last, until the process sends one itself.
+    /// The summaries that were handed over last; emptied when the process sends its own.
     handed_over: VecDeque<Summary>,
-    /// The place to which others send, while this process is the sender.
+    /// The socket on which other processes' summaries arrive, while this process is the sender.
     receiving: Option<Receiving>,
-    /// When it gave up to be the sender, or could not send its own summaries.
+    /// When the process last gave up being the sender.
     gave_up: Option<Instant>,
 }
 
-/// What makes a process the sender. The lock ends with the process, however it ends.
+/// The socket and the lock of the sender. The operating system releases the lock when the process
+/// ends, however it ends.
 #[derive(Debug)]
 struct Receiving {
     socket: UnixDatagram,
@@ -61,7 +64,8 @@ impl HostExchange {
         let folder = private_folder()?;
         let mut hasher = DefaultHasher::new();
         address.to_string().hash(&mut hasher);
-        // Not by the folder's name, which another user may take later.
+        // Paths use the descriptor instead of the folder's name, because another user may create a
+        // folder of this name later.
         let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
         let exchange = Self::in_folder(&path, &format!("{:016x}", hasher.finish()));
         Some(Self { _folder: Some(folder), ..exchange })
@@ -73,8 +77,9 @@ impl HostExchange {
         Self { _folder: None, socket_path, lock_path, sender: None, handed_over, receiving: None, gave_up: None }
     }
 
-    /// Returns the summaries to send now, the process's own first, with an empty identity; none if
-    /// another process has taken this one.
+    /// Takes the process's newest summary, and returns the summaries that the process must send to
+    /// the broker now: its own first, with an empty identity. Returns none if the sender, another
+    /// process, has taken the summary.
     pub(crate) fn exchange(&mut self, identity: &str, summary: Summary) -> Vec<(String, Summary)> {
         if self.receiving.is_none() {
             if self.hand_over(identity, &summary).is_ok() {
@@ -92,7 +97,7 @@ impl HostExchange {
         self.own_and_received(summary)
     }
 
-    /// Hands the summary to the sender; to a new sender, the last summaries before it as well.
+    /// Hands the summary to the sender, and if the sender is new, the last summaries before it.
     /// Fails if no process is the sender, or if the sender's queue is full.
     fn hand_over(&mut self, identity: &str, summary: &Summary) -> io::Result<()> {
         let send = |sender: &UnixDatagram, summary: &Summary| {
@@ -122,8 +127,8 @@ impl HostExchange {
     /// Returns the summaries to send when the process ends, of which `summary` is its last one.
     pub(crate) fn end(mut self, summary: Summary) -> Vec<(String, Summary)> {
         if self.receiving.is_some() {
-            // No process can connect any more. Those that are connected notice when the socket
-            // closes, and hand their last summaries over again.
+            // From now on no process can connect. Connected processes notice when the socket
+            // closes, and hand over their last summaries again.
             let _ = fs::remove_file(&self.socket_path);
         }
         self.own_and_received(summary)
@@ -137,17 +142,18 @@ impl HostExchange {
         own.chain(received).collect()
     }
 
-    /// Stops being the sender, because the broker does not take what this process sends: another
-    /// process may have a better connection, or a key that is valid.
+    /// Stops being the sender, because the broker does not acknowledge this process's messages.
+    /// Another process may have a better connection, or a valid key.
     pub(crate) fn give_up(&mut self) {
         (self.receiving, self.gave_up) = (None, Some(Instant::now()));
     }
 
-    /// Takes the place of the sender, if no running process has it.
+    /// Makes this process the sender. Fails if another running process is the sender.
     fn become_sender(&self) -> io::Result<Receiving> {
         let lock = open_lock(&self.lock_path)?;
         lock.try_lock()?;
-        // The socket of a sender that has ended stays as a file. Neither call follows a link.
+        // The socket's file stays after a sender has ended, so it is removed first. Neither call
+        // follows a link.
         match fs::remove_file(&self.socket_path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -159,8 +165,8 @@ impl HostExchange {
 }
 
 impl Receiving {
-    /// Returns the summaries that other processes have handed over since the last call, as many as
-    /// fit in a message. Ignores what is no summary.
+    /// Returns the summaries that other processes have handed over since the last call, at most as
+    /// many as fit in a message. Ignores invalid datagrams.
     fn take(&self) -> Vec<(String, Summary)> {
         let mut summaries = Vec::new();
         let mut bytes = [0; MAX_DATAGRAM + 1];
@@ -188,9 +194,9 @@ fn private_folder() -> Option<File> {
 /// Opens the folder, and creates it if necessary; `None` if another user has created or can read
 /// it. The folder stays open: once a cleaner has deleted it, any user can create one of its name.
 fn open_private(folder: &Path) -> Option<File> {
-    // An error is usually that it exists.
+    // This usually fails, because the folder exists.
     let _ = DirBuilder::new().mode(0o700).create(folder);
-    // Not through a link, which another user could have placed.
+    // The folder must not be opened through a link, which another user may have created.
     open_checked(folder, &fs::symlink_metadata(folder).ok()?)
 }
 
@@ -208,8 +214,8 @@ fn open_checked(folder: &Path, status: &Metadata) -> Option<File> {
     ((status.dev(), status.ino()) == (opened_status.dev(), opened_status.ino())).then_some(opened)
 }
 
-/// Opens a folder. Fails for anything else, such as a pipe that another user has created, which
-/// would have to be waited for.
+/// Opens a folder. Fails for anything else, such as a pipe that another user has created: opening a
+/// pipe would block.
 fn open_folder(folder: &Path) -> io::Result<File> {
     File::open(folder.join("."))
 }
@@ -225,9 +231,9 @@ fn open_lock(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
 
-/// Returns an error if `path` is a link, of another type, or of another user. No other user can
-/// replace it after the check: the folder is private. The check is for links that another user has
-/// placed while the folder was not.
+/// Returns an error if `path` is a link, has another file type, or belongs to another user. No
+/// other user can replace the file after the check, because the folder is private. Another user may
+/// have created a link before the folder became private.
 fn check_own(path: &Path, is_type: impl Fn(&FileType) -> bool) -> io::Result<()> {
     let status = fs::symlink_metadata(path)?;
     if !is_type(&status.file_type()) || Some(status.uid()) != own_uid() {
@@ -292,7 +298,7 @@ mod tests {
         assert_eq!(send(&mut a, "a", 0), [named("", 0)]);
         assert_eq!(send(&mut b, "b", 10), []);
         a.give_up();
-        // Alone, it sends its own.
+        // Without other processes, it sends its own summaries.
         assert_eq!(send(&mut a, "a", 1), [named("", 1)]);
         assert_eq!(send(&mut b, "b", 11), [named("", 10), named("", 11)]);
         assert_eq!(send(&mut a, "a", 2), []);
@@ -316,7 +322,8 @@ mod tests {
         for number in 10..15 {
             assert_eq!(send(&mut b, "b", number), []);
         }
-        // One that is not the sender does not rely on the sender, which may end at the same time.
+        // A process that is not the sender sends its last summaries itself, because the sender may
+        // end at this moment.
         assert_eq!(end(b, 15), [12, 13, 14, 15].map(|number| named("", number)));
         assert_eq!(
             end(a, 1),
@@ -376,7 +383,7 @@ mod tests {
         check("foreign", &foreign, false);
     }
 
-    /// Otherwise the process would use a folder that another user has chosen.
+    /// If it were opened, the process would use a folder that another user has chosen.
     #[test]
     fn folder_that_is_replaced_after_the_check_is_not_opened() {
         let parent = tempfile::tempdir().expect("a temporary folder");

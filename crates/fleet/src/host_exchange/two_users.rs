@@ -13,13 +13,15 @@ use std::thread;
 
 use super::*;
 
-/// The user that attacks, and an interpreter that every user can run.
+/// Id of the user that attacks.
 const ATTACKER_UID: u32 = 65533;
+/// Python interpreter that every user can run.
 const ATTACKER_PYTHON: &str = "/usr/bin/python3";
-/// Number of races if the environment does not say.
+/// Number of races if `VRAMSCOPE_RACES` is not set.
 const DEFAULT_RACES: u32 = 30;
-/// Identities in the summaries of this user's second process, and of the attacker.
+/// Identity in the summaries of this user's second process.
 const IDENTITY: &str = "1";
+/// Identity in the summaries of the attacker.
 const ATTACKER_IDENTITY: &str = "bad";
 
 /// The attacker's program. Creates the folder, or a link in its place, whenever it is missing;
@@ -104,8 +106,8 @@ fn summary(number: u64) -> Summary {
     Summary { number, ..Summary::default() }
 }
 
-/// Lets two processes of this user exchange summaries in the folder, by its descriptor. Returns the
-/// identities of what the first one receives.
+/// Lets two exchanges of this user use the folder, by its descriptor. Returns the identities of the
+/// summaries that the first one receives.
 fn exchange_in(folder: &File) -> Vec<String> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
     let [mut sender, mut other] = std::array::from_fn(|_| HostExchange::in_folder(&path, "run"));
@@ -155,7 +157,7 @@ fn another_user_wins_no_race() {
             }
         });
         for pause_us in (0..races).map(|race| u64::from(race) * 104_729 % 1000) {
-            // So that the other user has a chance in each race, also on few cores.
+            // Yields, so that the other user has a chance in each race even on few cores.
             thread::sleep(Duration::from_micros(pause_us));
             if let Some(folder) = open_private(&folder) {
                 used += 1;

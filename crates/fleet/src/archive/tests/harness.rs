@@ -1,4 +1,4 @@
-//! A program whose recording is archived, and the stores of archives.
+//! Helpers for archive tests: a simulated program whose recording is archived, and stores.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) const EPOCH_NS: u64 = 1_800_000_000_000_000_000;
 /// Events in a chunk of a program.
 const CHUNK_EVENTS: u64 = 200;
 
-/// Small parts, so that short recordings have several.
+/// Returns options with small parts, so that short recordings have several.
 pub(crate) fn small_parts() -> ArchiveOptions {
     ArchiveOptions { part_bytes: 8 << 10, ..ArchiveOptions::default() }
 }
@@ -106,8 +106,8 @@ impl Program {
         self.chunks[..chunks].iter().filter(is_permanent).cloned().collect::<Vec<_>>().concat()
     }
 
-    /// Returns the bytes with which a reader begins at the present moment: header, definitions and
-    /// the full state.
+    /// Returns the bytes with which a reader can begin now: header, definitions and the current
+    /// full state.
     pub(crate) fn start(&self) -> Vec<u8> {
         let mut encoder = self.encoder.clone();
         encoder.replace_state(&self.encoder.state().clone());
@@ -167,10 +167,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// Longest wait for anything, on a slow machine.
+/// Maximum time that a test waits for a condition; only a test that hangs reaches it.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Waits until a condition holds.
+/// Waits until `condition` returns true. After [`TIMEOUT`], panics with the text `what`.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;

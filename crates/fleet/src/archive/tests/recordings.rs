@@ -9,8 +9,8 @@ use super::harness::*;
 use crate::archive::store::ArchiveStore;
 use crate::archive::{ArchiveError, ArchiveOptions};
 
-/// Checks that the archive has the whole recording of a program, in at least `parts` parts
-/// that each open by their own and continue one another.
+/// Checks that the archive has the whole recording of a program, in at least `parts` parts, each
+/// of which can be opened alone and begins where the part before it ends.
 #[track_caller]
 fn check_archive(store: &ArchiveStore, program: &Program, parts: usize) {
     let (reader, expected) = (reader(store), program.recording());
@@ -66,7 +66,7 @@ fn archived_recording_equals_the_pushed_one() {
     });
 }
 
-/// Returns the recording that the concatenated parts of a program are.
+/// Returns the recording that results from concatenating all archived parts of a program.
 fn concatenated_parts(store: &ArchiveStore, program: &Program) -> Recording {
     let reader = reader(store);
     let rank = reader.ranks().iter().find(|rank| rank.identity == program.process.identity).expect("it is listed");
@@ -142,7 +142,7 @@ fn restarted_server_continues_the_archive() {
             archive.push(&program.bytes(known)).expect("valid chunks");
             let new = program.run(4_000);
             archive.push(&program.bytes(new)).expect("valid chunks");
-            // A process that connects again.
+            // A process that connects again repeats its start.
             drop(archive);
             let archive = writer.process(&program.process).expect("a valid process");
             archive.push(&program.bytes(0..program.chunks.len())).expect("valid chunks");

@@ -27,7 +27,7 @@ struct FailingStore {
     objects: InMemory,
     /// True while every write fails.
     is_down: AtomicBool,
-    /// Every write whose number is divisible by this fails; 0 for none.
+    /// Every write whose number is divisible by this number fails; 0: no write fails.
     failing: u64,
     /// True if a failing write is stored, and only its answer is lost.
     loses_answers: bool,
@@ -182,7 +182,7 @@ fn archives_of_other_runs_are_not_continued() {
     assert_eq!((reader.run(), reader.ranks().len()), ("run", 0));
 }
 
-/// An archive with one part, and changes of it.
+/// An archive with one part, whose objects a test changes.
 struct Tampered {
     objects: Arc<InMemory>,
     store: ArchiveStore,
@@ -216,7 +216,8 @@ impl Tampered {
         self.put(MANIFEST, manifest.to_json());
     }
 
-    /// Opens the part by its index, and reads all of it. Returns the errors.
+    /// Opens the part by its index, and separately reads all of it. Both must fail; returns both
+    /// errors.
     fn errors(&self) -> [String; 2] {
         let text = |error: Option<ArchiveError>| error.map(|error| error.to_string()).unwrap_or_default();
         let reader = match ArchiveReader::with_store(self.store.clone()) {

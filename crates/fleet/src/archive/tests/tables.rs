@@ -177,7 +177,7 @@ fn parts_end_by_time_and_after_the_clock_was_set_back() {
     let options = ArchiveOptions { table_duration: Duration::from_secs(10), ..ArchiveOptions::default() };
     let writer = writer(&store, options);
     send(&writer, 1, 200..230);
-    // The numbers of summaries continue, the broker's clock does not.
+    // The numbers of summaries continue, but the broker's clock goes back.
     for number in 3000..3100 {
         let summary = Summary { number, devices: vec![DeviceSummary::default()], ..Summary::default() };
         let stored_ns = EPOCH_NS + (number - 3000) * 100_000_000;
@@ -214,7 +214,7 @@ fn damaged_parts_are_errors() {
         let mut part = rollups.to_vec();
         let at = random.usize(..part.len());
         part[at] = random.u8(..);
-        // A change of a value is not noticed here: the hash is checked before.
+        // A changed value is not noticed here, because the hash is checked before parsing.
         let _ = read_rollups(part.into(), |_, _| true);
     }
 }
