@@ -1,5 +1,5 @@
-//! Writes the seeds of each target to a folder, and a dictionary for libFuzzer if the target has
-//! words.
+//! Writes the seed inputs of each fuzz target to a folder, and its words as a dictionary for
+//! libFuzzer.
 //!
 //! `cargo run -p vramscope-fuzz --example seeds -- FOLDER`
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ fn main() -> io::Result<()> {
         for (number, seed) in (target.seeds)().into_iter().enumerate() {
             fs::write(target_folder.join(format!("seed-{number:02}")), seed)?;
         }
-        // libFuzzer refuses an empty dictionary.
+        // A target without words gets no dictionary, because libFuzzer refuses an empty one.
         if !target.words.is_empty() {
             fs::write(folder.join(format!("{}.dict", target.name)), dictionary(&target))?;
         }

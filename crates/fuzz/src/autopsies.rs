@@ -1,4 +1,4 @@
-//! The target for autopsies: programs that run out of memory.
+//! The fuzz target for autopsies of programs that run out of memory.
 
 use vramscope_insight::autopsy::{Autopsy, RemedySearch, defects};
 use vramscope_insight::history::History;
@@ -11,22 +11,22 @@ use vramscope_trace::{
 
 use crate::{history_input, recording_bytes, structured_input};
 
-/// The most calls of a generated program.
+/// Maximum number of calls in a generated program.
 const MAX_CALLS: usize = 3000;
-/// The most calls that one repetition comprises.
+/// Maximum number of calls that one repetition repeats.
 const MAX_REPEATED: usize = 40;
 /// The memory of the generated program's device, in bytes.
 const CAPACITY_BYTES: u64 = 96 << 20;
-/// The most events of other recordings.
+/// Maximum number of events in a recording that is not a generated program's.
 const MAX_EVENTS: u64 = 20_000;
-/// The most runs of one search.
+/// Maximum number of simulated runs in one search for remedies.
 const MAX_RUNS: usize = 200;
 
-/// One call of a generated program: what to do, and with what.
+/// One call of a generated program: the operation's code and its argument.
 type Call = (u8, u8);
 
-/// Returns the calls that bytes describe: two bytes each. The operation 7 repeats the calls before
-/// it, so that short inputs have steps of training.
+/// Decodes calls from bytes, two for each call. Operation 7 repeats the calls before it, so that a
+/// short input describes many training steps.
 fn calls(bytes: &[u8]) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for pair in bytes.chunks_exact(2).take(MAX_CALLS) {
@@ -47,7 +47,7 @@ fn calls(bytes: &[u8]) -> Vec<Call> {
 /// Records a program whose requests often fail.
 fn record(bytes: &[u8], settings: &Settings) -> Recording {
     let mut encoder = Encoder::new(&RecordingInfo::default());
-    // Sites 1 to 8: lines of one function, some with a category.
+    // Defines sites 1 to 8: lines of one function, some with a category.
     for text in ["step", "train", "train.py", "_call_impl", "module.py"] {
         encoder.define(&Definition::String(text.to_owned()));
     }

@@ -1,12 +1,13 @@
-//! Tables of buffers, and their placement.
+//! The fuzz target for tables of buffers and their placement.
 
 use vramscope_formats::{BufferTable, Limits};
 use vramscope_insight::packing::{Buffer, Packer, check_placement};
 
-/// Steps of the search for a placement.
+/// Number of steps of the search for a placement.
 const STEPS: u64 = 200_000;
 
-/// A table of buffers. Whatever is read is placed without overlap, and written with its offsets.
+/// Reads a table of buffers, places the buffers, checks that they do not overlap, and writes the
+/// table with their offsets.
 pub fn buffers(data: &[u8]) {
     place(data);
     if !data.starts_with(b"id") {

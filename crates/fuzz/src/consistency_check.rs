@@ -1,4 +1,4 @@
-//! Compares decoder, recording and encoder: they must agree on the same bytes.
+//! Compares decoder, recording and encoder, which must agree on the content of equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::structured_input;
 /// Number of moments of each recording that are compared.
 const COMPARED_MOMENTS: usize = 6;
 
-/// The states at this many moments are all kept.
+/// Number of first moments whose states are all kept.
 const KEEP_ALL: usize = 200;
-/// Of the moments after the first [`KEEP_ALL`], the state of one in this many is kept.
+/// Interval of the moments after the first [`KEEP_ALL`] whose states are kept, in events.
 const KEEP_ONE_IN: u64 = 16;
 
 /// The contents of a recording according to a decoder.
@@ -23,7 +23,7 @@ const KEEP_ONE_IN: u64 = 16;
 struct Decoded {
     items: Vec<DecodedItem>,
     error: Option<FormatError>,
-    /// The state at many moments; the last one if full states disagree.
+    /// The states at the kept moments, by event number; of several states, the last decoded one.
     states: BTreeMap<u64, MemoryState>,
     /// The state at the end.
     end: Option<MemoryState>,
@@ -52,7 +52,7 @@ impl Decoded {
             }
         }
         if let Some(last) = decoded.states.get_mut(&state.event()) {
-            // Relabels after the last event are in effect at the end.
+            // Relabels after the last event change the end state.
             last.clone_from(&state);
         }
         decoded.end = decoded.first_event.is_some().then_some(state);
@@ -60,7 +60,7 @@ impl Decoded {
         decoded
     }
 
-    /// Returns true if a chunk claims that its events are consistent, and one is not.
+    /// Returns true if a chunk claims that its events are consistent, but one of them is not.
     fn has_false_claim(&self, bytes: &[u8]) -> bool {
         let claimed = structured_input::claimed_consistent(bytes);
         self.contradictions.iter().any(|number| claimed.iter().any(|claim| claim.contains(number)))
@@ -90,7 +90,7 @@ impl Decoded {
                 *state = (**full).clone();
                 self.states.insert(state.event(), state.clone());
             }
-            // It takes effect with the next event.
+            // A relabel takes effect with the next event.
             DecodedItem::Relabel(relabel) => state.relabel(relabel),
             _ => {}
         }
@@ -98,26 +98,27 @@ impl Decoded {
     }
 }
 
-/// Returns true if a readable recording has a chunk that claims that its events are consistent, and
-/// one is not.
+/// Returns true if a readable recording has a chunk that claims that its events are consistent, but
+/// one of them is not.
 pub(crate) fn has_false_claim(bytes: &[u8]) -> bool {
     Decoded::decode(bytes, &mut Random::new(1)).has_false_claim(bytes)
 }
 
-/// Compares the results of a decoder and a recording for `bytes`. If they are `sound`, both must
-/// accept them.
+/// Compares the results of a decoder and a recording for `bytes`. With `sound`, an encoder wrote
+/// the bytes, so both must accept them.
 pub(crate) fn check(bytes: &[u8], sound: bool, random: &mut Random) {
     let mut recording = Recording::new();
     let pushed = pieces(bytes, random).try_for_each(|piece| recording.push(piece));
     let result = pushed.and_then(|()| recording.finish());
     assert!(!sound || result.is_ok(), "an encoded recording is refused: {result:?}");
-    // The recording must refuse whatever the decoder refuses. It may refuse more, because it tracks
-    // the memory state.
+    // The recording must refuse all bytes that the decoder refuses. It may refuse more, because it
+    // tracks the memory state.
     let decoded = Decoded::decode(bytes, random);
     match (&result, &decoded.error) {
         (Ok(()), Some(error)) => panic!("a recording accepts what a decoder refuses: {error}"),
         (Ok(()), None) if decoded.has_false_claim(bytes) => {
-            // Such a chunk is damaged. Its contents may disagree, but must not cause a panic.
+            // A chunk with a false claim is damaged. It must not cause a panic, but decoder and
+            // recording may disagree on it.
             assert!(!sound, "an encoder claims that a chunk is consistent, and it is not");
             crate::inspect::inspect(&recording, random);
         }
@@ -127,8 +128,8 @@ pub(crate) fn check(bytes: &[u8], sound: bool, random: &mut Random) {
     }
 }
 
-/// Checks that a recording and a decoder found the same, that its items survive encoding, and that
-/// its index opens.
+/// Checks that a recording and a decoder found equal content, that the content does not change if
+/// it is encoded again, and that the recording opens by its index.
 fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &mut Random) {
     assert_eq!(recording.events(), decoded.events.len() as u64, "the number of events");
     assert_eq!(recording.first_event(), decoded.first_event.unwrap_or(0), "the first event");
@@ -158,7 +159,7 @@ fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &
     check_index(bytes, recording, random);
 }
 
-/// Checks that a recording with an index opens to the same recording.
+/// Checks that the recording opens by its index with equal content.
 fn check_index(bytes: &[u8], recording: &Recording, random: &mut Random) {
     let whole = [bytes, &index_of(recording)].concat();
     let len = whole.len() as u64;
@@ -178,8 +179,8 @@ fn check_index(bytes: &[u8], recording: &Recording, random: &mut Random) {
     }
 }
 
-/// Returns true if a recording may have marks: one that is opened by its index knows only
-/// annotations, not the marks among the events.
+/// Returns true if a recording may have marks among its events. Opened by its index, a recording
+/// lacks these marks and has only annotations.
 fn has_marks(recording: &Recording) -> bool {
     recording.events() > 0
 }

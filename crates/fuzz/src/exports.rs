@@ -1,4 +1,4 @@
-//! Targets for the analyses and exports of untrusted recordings.
+//! Fuzz targets for the analyses and exports of untrusted recordings.
 
 use std::io::{self, Write};
 
@@ -15,8 +15,8 @@ use crate::random::Random;
 use crate::readers::LIMITS;
 use crate::{consistency_check, history_input, recording_bytes, structured_input};
 
-/// Maximum number of events for a rerun through the pool. The search for the causes of meaningless
-/// events takes long.
+/// Maximum number of events that are rerun through the pool. Finding the causes of random events
+/// takes long.
 const MAX_RERUN_EVENTS: u64 = 400;
 
 /// An output that fails when a limit is exceeded.
@@ -43,14 +43,14 @@ fn recording(bytes: &[u8]) -> Option<Recording> {
     (!consistency_check::has_false_claim(bytes)).then_some(recording)
 }
 
-/// Returns true if a built recording has at least one chunk; without one, even an endless recording
-/// is empty.
+/// Returns true if a built recording has at least one chunk. Without a chunk, its content is empty.
 fn has_head(bytes: &[u8]) -> bool {
     bytes.len() > structured_input::build(&[]).len()
 }
 
-/// Compares two random moments of a recording, within it and as those of two recordings with the
-/// same `bytes`. The sites' changes add up to the difference of the live bytes.
+/// Compares two random moments of a recording, once within the recording and once with a second
+/// recording that is read from `bytes`. Checks that the sites' changes add up to the difference of
+/// the live bytes.
 fn comparison(first: &Recording, bytes: &[u8], random: &mut Random) {
     let mut history = History::new();
     history.extend(first, u64::MAX).expect("all chunks are in memory");
@@ -85,8 +85,8 @@ pub fn analyses(data: &[u8]) {
         export::memory_viz_pickle(&recording, &mut out(), &mut none),
     ];
     for result in results {
-        // A recording may contain things that a format cannot represent, but an accepted recording
-        // can be read.
+        // An export may fail because its format cannot represent the recording, but not because an
+        // accepted recording cannot be read.
         assert!(!matches!(result, Err(ExportError::Recording(_))), "{result:?}");
     }
     let pieces = bytes.chunks(1000).map(|piece| Ok(piece.to_vec()));
@@ -129,7 +129,7 @@ fn lifetimes(recording: &Recording, random: &mut Random) {
     }
 }
 
-/// Reruns a structured input through the pool, also under other settings.
+/// Reruns the requests of a structured input through the pool, also under other settings.
 pub fn pool_rerun(data: &[u8]) {
     let Some((&choice, input)) = data.split_first() else { return };
     let bytes = if choice & 1 == 0 { structured_input::build(input) } else { history_input::encode(input).0 };
@@ -150,8 +150,8 @@ pub fn pool_rerun(data: &[u8]) {
     }
 }
 
-/// Imports, exports and imports a snapshot. Any other input becomes a recording that is exported
-/// first.
+/// Imports a snapshot, exports it and imports the export. Any other input becomes a recording,
+/// which is exported first.
 pub fn round_trip(data: &[u8]) {
     let bytes = if vramscope_formats::sniff(data).is_some() {
         let Ok((encoder, _)) = import(data, "fuzz", &LIMITS, &mut ignore_progress, Encoder::new) else { return };
@@ -164,7 +164,7 @@ pub fn round_trip(data: &[u8]) {
     let of_json = export_and_import(&first, export::memory_viz_json);
     let of_json = of_json.expect("both formats support the same recordings");
     assert_eq!(with_texts(&of_pickle), with_texts(&of_json), "both exports give the same recording");
-    // A second export contains everything that the import reads.
+    // The import of a second export must equal the import of the first one.
     let again = export_and_import(&of_pickle, export::memory_viz_pickle);
     assert!(again.is_some(), "an imported snapshot can be exported");
 }
@@ -197,7 +197,7 @@ fn with_texts(recording: &Recording) -> (Vec<(Event, String)>, MemoryState) {
     (events, without_sites(recording.end_state()))
 }
 
-/// Returns a state with all site numbers 0: they differ between recordings.
+/// Returns a state with all site numbers set to 0, because they differ between recordings.
 fn without_sites(state: &MemoryState) -> MemoryState {
     let mut bare = MemoryState::default();
     for (id, device) in state.devices() {

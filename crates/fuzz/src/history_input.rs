@@ -7,7 +7,7 @@ use vramscope_trace::{
 
 use crate::recording_bytes::encoded;
 
-/// Takes values from the front of the input; zeros when it is used up.
+/// A reader that takes values from the front of the input. Behind its end, all values are 0.
 struct ByteReader<'a>(&'a [u8]);
 
 impl ByteReader<'_> {
@@ -30,7 +30,7 @@ impl ByteReader<'_> {
         }
     }
 
-    /// Returns a site number below 9; some are not defined.
+    /// Returns a site number below 9. Some of these sites are not defined.
     fn site(&mut self) -> SiteId {
         SiteId(u32::from(self.byte() % 9))
     }
@@ -40,7 +40,8 @@ impl ByteReader<'_> {
         StreamId(u64::from(self.byte() % 3))
     }
 
-    /// Returns a pool of either size class, the default one or one of a few private ones.
+    /// Returns a segment pool of either size class, in the default pool or in one of a few private
+    /// pools.
     fn pool(&mut self) -> PoolKey {
         let byte = self.byte();
         let kind = if byte & 1 == 0 { PoolKind::Small } else { PoolKind::Large };
@@ -84,7 +85,7 @@ impl ByteReader<'_> {
         }
     }
 
-    /// Returns a definition with small numbers, which may refer to undefined ones.
+    /// Returns a definition with a small number. It may refer to undefined numbers.
     fn definition(&mut self) -> Definition {
         let mut small = || u32::from(self.byte() % 8);
         let numbers @ [first, second, third] = [small(), small(), small()];
@@ -137,7 +138,7 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                 encoder.replace_state(&state);
             }
             29 => {
-                // Repeats the header chunk with more information.
+                // Writes the header chunk again, with more information.
                 let device_info =
                     DeviceInfo { device: device.0, rank: Some(reader.byte().into()), ..DeviceInfo::default() };
                 encoder.update_info(&RecordingInfo { devices: vec![device_info], ..info.clone() });

@@ -4,9 +4,9 @@ use vramscope_trace::{DeviceId, DeviceState, FormatError, Recording, Replay, met
 
 use crate::random::Random;
 
-/// Maximum number of devices and sites that are inspected.
+/// Maximum number of devices and of sites that are inspected.
 const MAX_INSPECTED: usize = 4;
-/// Widths of timelines, in columns.
+/// Widths of the queried timelines, in columns.
 const WIDTHS: [usize; 3] = [1, 7, 100];
 
 /// Inspects a recording as a whole and at some moments. Chunks that cannot be read are skipped.

@@ -37,7 +37,7 @@ pub use random::Random;
 pub use readers::{json, page_link, pickle, rmm, settings, unpack};
 pub use recordings::{chunks, consistency, encoder, index, recording};
 
-/// A function that accepts arbitrary bytes.
+/// A fuzz target: a function of arbitrary bytes, with its seeds and words.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its name, which is also the name of its program in `fuzz_targets`.
@@ -46,7 +46,7 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Returns the inputs that fuzzing begins with.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Words that a fuzzer would take long to find.
+    /// Words to insert into inputs, which a fuzzer would take long to find.
     pub words: &'static [&'static [u8]],
 }
 
@@ -71,7 +71,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "page_link", run: page_link, seeds: seeds::links, words: LINK_WORDS },
 ];
 
-/// Parts of the fragment of the page's URL.
+/// Words of the fragment in the page's URL.
 const LINK_WORDS: &[&[u8]] = &[b"event=", b"&", b"select=0x", b"color="];
 
 /// Magic numbers of packed files, and the start of the recording in an HTML export.
@@ -87,10 +87,11 @@ const MAGIC: &[&[u8]] = &[
 const CHUNK_MARKERS: &[&[u8]] =
     &[b"\xfe#K\x01\0", b"\xfe#K\x02\0", b"\xfe#K\x03\0", b"\xfe#K\x04\0", b"\xfe#K\x05\0", b"\xfe#C"];
 
-/// Calls of a generated program: repetitions of the calls before them, and a request of 8 MiB.
+/// Calls of a generated program: three repetitions of the calls before them, and a request of
+/// 8 MiB.
 const REPEATS: &[&[u8]] = &[b"\x07\x2f", b"\x07\x57", b"\x07\xff", b"\x50\xff"];
 
-/// Words, pointers, times and line ends of RMM logs.
+/// Words, pointers, times and line ends in RMM logs.
 const LOG_WORDS: &[&[u8]] =
     &[b"allocate", b"free", b"allocate failure", b"0x", b"(nil)", b"00:00:00.000001", b"1700000000.123456", b"\r\n"];
 

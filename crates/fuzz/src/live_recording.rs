@@ -1,5 +1,5 @@
-//! A target for recordings that are followed live: chunks arrive one by one while the oldest part
-//! is forgotten.
+//! The fuzz target for live recordings: chunks arrive one by one while the oldest part of the
+//! recording is removed.
 
 use vramscope_trace::{Chunk, Recording, digest};
 
@@ -20,8 +20,8 @@ fn split_chunks(bytes: &[u8]) -> Vec<Chunk> {
     chunks
 }
 
-/// Checks that the remaining part is a recording: the one of a viewer that joined at its first full
-/// state.
+/// Checks that the remaining part equals the recording of a viewer that joined at the part's first
+/// full state.
 fn check_remainder(recording: &Recording) {
     let held: Vec<u8> = recording.bytes_in_memory().flatten().collect();
     let mut opened = Recording::new();
@@ -34,8 +34,7 @@ fn check_remainder(recording: &Recording) {
     assert_eq!(opened.incidents(), recording.incidents(), "the remaining incidents");
 }
 
-/// Pushes a structured input chunk by chunk and repeatedly forgets its oldest part, a slice at a
-/// time.
+/// Pushes a structured input chunk by chunk, and repeatedly removes its oldest part in slices.
 pub fn live_recording(data: &[u8]) {
     let mut random = Random::from_bytes(data);
     let bytes = structured_input::build(data);
@@ -54,7 +53,7 @@ pub fn live_recording(data: &[u8]) {
             inspect(&recording, &mut random);
         }
     }
-    // At most one slice for each possible chunk.
+    // The loop ends earlier: each slice removes at least one chunk.
     for _ in 0..=bytes.len() {
         if !recording.is_trimming() || recording.continue_trim(5000) {
             break;

@@ -7,8 +7,8 @@ const BOUNDARY_VALUES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xffff, 1 << 31, u64:
 /// Maximum length of a mutated input, in bytes.
 const MAX_LEN: usize = 64 << 10;
 
-/// Changes `input` in up to six places. Parts are copied from `other`, another input, and from
-/// `words`.
+/// Changes `input` at up to six positions. Some changes copy parts of `other`, another input, or
+/// one of `words`.
 pub fn mutate(input: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut Random) {
     for _ in 0..=random.below(6) {
         let at = random.index(input.len() + 1);

@@ -1,7 +1,7 @@
 //! A random number generator with a seed, so that runs can be repeated.
 
 /// A small random number generator (xorshift). The generated seeds and the inputs saved in
-/// `artifacts` depend on its numbers.
+/// `artifacts` depend on the numbers that it generates.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -18,7 +18,7 @@ impl Random {
         Self::new(xxhash_rust::xxh3::xxh3_64(bytes))
     }
 
-    /// Returns the next number.
+    /// Returns the next random number, from all 64-bit numbers.
     #[expect(clippy::should_implement_trait, reason = "a generator has no end")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
@@ -27,12 +27,12 @@ impl Random {
         self.0
     }
 
-    /// Returns a number below `bound`, which must not be 0.
+    /// Returns a random number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Returns an index below `len`, which must not be 0.
+    /// Returns a random index below `len`, which must not be 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }

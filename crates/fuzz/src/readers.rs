@@ -1,4 +1,4 @@
-//! Targets for the readers of other tools' formats and of short texts.
+//! Fuzz targets for the readers of other tools' formats and of short texts.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{Event, MemoryState, Sink};
 use vramscope_viewer::link::Link;
 
-/// Limits for imports, low enough that exceeding them is noticed.
+/// Limits for imports, so low that the fuzzer's memory limit detects a reader that exceeds them.
 pub(crate) const LIMITS: Limits = Limits { max_bytes: 64 << 20, max_unpacked_bytes: 16 << 20, max_depth: 100 };
 
 /// The beginning of an HTML export, up to the recording.
@@ -30,8 +30,8 @@ impl Sink for StateTracker {
     }
 }
 
-/// Imports `bytes` and checks that progress, the number of events and the state add up; errors are
-/// fine.
+/// Imports `bytes` and checks that progress, number of events and state agree. An import error is
+/// no failure.
 fn read(bytes: &[u8]) {
     let mut last = 0.0;
     let mut progress = |progress: &ImportProgress| {
@@ -53,7 +53,7 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// A pickle. Input without the two bytes of PROTO is also tried with them.
+/// Reads a pickle. Input that does not begin with the opcode PROTO is also read with it in front.
 pub fn pickle(data: &[u8]) {
     read(data);
     if data.first() != Some(&0x80) {
@@ -61,12 +61,12 @@ pub fn pickle(data: &[u8]) {
     }
 }
 
-/// JSON.
+/// Reads a JSON snapshot.
 pub fn json(data: &[u8]) {
     read(data);
 }
 
-/// An RMM log. Input without a header is also tried with one.
+/// Reads an RMM log. Input without a header is also read with a header in front.
 pub fn rmm(data: &[u8]) {
     read(data);
     if !data.starts_with(b"Thread") {
@@ -74,7 +74,8 @@ pub fn rmm(data: &[u8]) {
     }
 }
 
-/// Any file, packed or not: gzip, zstd and HTML exports must not exceed the limit.
+/// Reads any file, compressed or not, and checks that gzip, zstd and HTML exports unpack to no more
+/// than the limit.
 pub fn unpack(data: &[u8]) {
     for magic in [&[] as &[u8], b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\x28\xb5\x2f\xfd", HTML_START] {
         let bytes = [magic, data].concat();
@@ -84,7 +85,7 @@ pub fn unpack(data: &[u8]) {
             assert!(unpacked.len() as u64 <= limits.max_unpacked_bytes.max(bytes.len() as u64), "the limit holds");
             let _ = sniff(unpacked);
         }
-        // In pieces, which must give the same.
+        // Reads the input in pieces, which must give an equal result.
         let mut importer = Importer::new(&limits, None);
         let in_pieces = bytes.chunks(7).try_for_each(|piece| importer.push(piece)).and_then(|()| importer.finish());
         if let (Ok(file), Ok(unpacked)) = (in_pieces, unpacked)
@@ -93,7 +94,7 @@ pub fn unpack(data: &[u8]) {
             assert!(file.into_bytes() == *unpacked, "pieces unpack to the same bytes");
         }
     }
-    // In pieces, as the browser does.
+    // Reads the input in pieces, as the browser does.
     let mut loader = vramscope_viewer::open::RecordingLoader::default();
     data.chunks(data.len() / 3 + 1).for_each(|piece| loader.push(piece));
     let _ = loader.finish();
@@ -103,7 +104,7 @@ pub fn unpack(data: &[u8]) {
     }
 }
 
-/// The allocator's settings, as a user and as a recording gives them.
+/// Parses the allocator's settings, once as a user's and once as a recording's.
 pub fn settings(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let recorded = RecordedConf::parse(&text);
@@ -122,7 +123,7 @@ pub fn settings(data: &[u8]) {
     }
 }
 
-/// The fragment of the page's URL, and the name under which a recording is saved.
+/// Parses the fragment of the page's URL, and builds the file name for saving a recording.
 pub fn page_link(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let link = Link::parse(&text);

@@ -1,4 +1,4 @@
-//! The bytes of recordings, as all targets need them.
+//! Functions that several targets use to write, read and split recordings.
 
 use std::iter;
 
@@ -6,13 +6,13 @@ use vramscope_trace::{Encoder, FormatError, Recording};
 
 use crate::random::Random;
 
-/// Returns everything that an encoder writes, to the last event.
+/// Returns all bytes that an encoder writes, up to the last event.
 pub(crate) fn encoded(mut encoder: Encoder) -> Vec<u8> {
     encoder.flush();
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
 }
 
-/// Returns the index of a recording.
+/// Returns the bytes of a recording's index.
 pub(crate) fn index_of(recording: &Recording) -> Vec<u8> {
     recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect()
 }

@@ -1,4 +1,4 @@
-//! Targets for the recording format.
+//! Fuzz targets for the recording format.
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::recording_bytes::{index_of, pieces, read_encoded};
 use crate::{consistency_check, history_input, seeds, structured_input};
 
-/// Pushes bytes in random pieces up to the first error.
+/// Pushes bytes into a recording in random pieces, up to the first error.
 fn push_pieces(bytes: &[u8], random: &mut Random) -> Recording {
     let mut recording = Recording::new();
     for piece in pieces(bytes, random) {
@@ -24,20 +24,20 @@ fn push_pieces(bytes: &[u8], random: &mut Random) -> Recording {
     recording
 }
 
-/// A file as it is: what precedes the checksums, and that nothing passes them.
+/// Reads the input as a file. Mutated files mostly fail at the preamble, a header or a checksum.
 pub fn recording(data: &[u8]) {
     let mut random = Random::from_bytes(data);
     inspect(&push_pieces(data, &mut random), &mut random);
     open(data.to_vec(), data.len(), &mut random);
 }
 
-/// A structured input: what the checksums cover, however it is packed.
+/// Reads a structured input, which tests the content behind the checksums in all compressions.
 pub fn chunks(data: &[u8]) {
     let mut random = Random::from_bytes(data);
     let bytes = structured_input::build(data);
     let recording = push_pieces(&bytes, &mut random);
     inspect(&recording, &mut random);
-    // The part before an error is a recording and has an index.
+    // The part before an error is a valid recording, which can get an index.
     let whole = with_index(&recording, bytes);
     let len = whole.len();
     open(whole, len, &mut random);
@@ -58,7 +58,8 @@ fn open(source: impl ReadAt + 'static, len: usize, random: &mut Random) {
     }
 }
 
-/// The recordings that [`index`] adds an index to, each with the chunks before its own.
+/// The recordings without an index to which [`index`] adds one. Each ends with the full state that
+/// precedes an index.
 static BASES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let without_index = |bytes: &Vec<u8>| {
         let state = read_encoded(bytes).index().swap_remove(0);
@@ -67,8 +68,9 @@ static BASES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     seeds::recordings().iter().map(without_index).collect()
 });
 
-/// An index of a valid recording. The first byte selects the recording, the second the packing and
-/// whether the source is unstable; the rest is the payload.
+/// Adds an index from the input to a valid recording, and opens it. The first byte selects the
+/// recording, the second the compression and whether the source is unstable; the rest is the
+/// index's payload.
 pub fn index(data: &[u8]) {
     let Some((&[recording, packing], input)) = data.split_first_chunk() else { return };
     let base = &BASES[usize::from(recording) % BASES.len()];
@@ -114,8 +116,7 @@ impl ReadAt for UnstableFile {
 fn open_on_request(bytes: &[u8], random: &mut Random) {
     let part = |range: &Range<u64>| bytes.get(range.start as usize..range.end as usize).unwrap_or_default();
     let mut opening = RecordingOpener::new(bytes.len() as u64);
-    // An opening requests each byte once, so it is finished after as many requests as there are
-    // chunks.
+    // Opening requests no byte twice, so it ends after at most as many requests as there are bytes.
     for _ in 0..bytes.len() {
         let Some(range) = opening.wanted_range() else { break };
         assert!(range.start <= range.end && range.end <= bytes.len() as u64, "requests are inside the file: {range:?}");
@@ -134,12 +135,13 @@ fn open_on_request(bytes: &[u8], random: &mut Random) {
     inspect(&recording, random);
 }
 
-/// A structured input on which decoder, recording, encoder and index must agree.
+/// Checks that decoder, recording, encoder and index agree on a structured input.
 pub fn consistency(data: &[u8]) {
     consistency_check::check(&structured_input::build(data), false, &mut Random::from_bytes(data));
 }
 
-/// A history from arbitrary bytes: the encoded recording is accepted, complete and consistent.
+/// Encodes a history made from arbitrary bytes, and checks that the recording is accepted, complete
+/// and consistent.
 pub fn encoder(data: &[u8]) {
     let (bytes, events) = history_input::encode(data);
     let mut random = Random::from_bytes(data);

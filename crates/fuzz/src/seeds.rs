@@ -1,4 +1,5 @@
-//! The seeds: small recordings of the repository, and generated ones with every kind of event.
+//! The seeds of all targets: small recordings of the repository, and generated recordings with
+//! every kind of event.
 
 use std::borrow::Cow;
 use std::fs;
@@ -12,9 +13,9 @@ use crate::random::Random;
 use crate::recording_bytes::{encoded, index_of, read_encoded};
 use crate::{history_input, structured_input};
 
-/// Maximum length of a seed, in bytes: longer ones are cut, because short inputs run faster.
+/// Maximum length of a seed, in bytes. Longer seeds are cut, because short inputs run faster.
 const MAX_SEED_LEN: usize = 64 << 10;
-/// Lengths of the generated histories, in bytes.
+/// Lengths of the inputs for generated histories, in bytes.
 const HISTORIES: [usize; 5] = [12, 60, 200, 700, 2000];
 
 /// Returns the files of the snapshots in `tests/data`.
@@ -36,7 +37,7 @@ fn unpacked(file: &[u8]) -> Vec<u8> {
 pub(crate) fn histories() -> Vec<Vec<u8>> {
     let generate = |(seed, &length): (usize, &usize)| {
         let mut random = Random::new(seed as u64 * 2 + 77);
-        // Codes in the lower part of the range are of one device.
+        // Codes in the lower part of the range select one device.
         let byte = || {
             let bound = if random.below(3) == 0 { 256 } else { 60 };
             random.below(bound) as u8
@@ -59,7 +60,7 @@ pub(crate) fn recordings() -> Vec<Vec<u8>> {
     generated.chain(imported).collect()
 }
 
-/// Returns recordings with their index.
+/// Returns recordings as files, with their index.
 pub(crate) fn files() -> Vec<Vec<u8>> {
     let indexed = |bytes: &Vec<u8>| [bytes.as_slice(), &index_of(&read_encoded(bytes))].concat();
     recordings().iter().map(indexed).collect()
@@ -72,7 +73,8 @@ pub(crate) fn structured_inputs() -> Vec<Vec<u8>> {
     files.map(|(file, packing)| structured_input::from_recording(&file, packing)).collect()
 }
 
-/// Returns structured inputs and histories, with the first byte that selects how they are rerun.
+/// Returns structured inputs and histories, with a first byte that selects the settings of the
+/// rerun.
 pub(crate) fn rerun_inputs() -> Vec<Vec<u8>> {
     let inputs = structured_inputs().into_iter().map(|input| [vec![0], input].concat());
     inputs.chain(histories().into_iter().map(|history| [vec![1], history].concat())).collect()
@@ -80,7 +82,7 @@ pub(crate) fn rerun_inputs() -> Vec<Vec<u8>> {
 
 /// Returns inputs of the target `autopsy`: programs that run out of memory, and recordings.
 pub(crate) fn failing_programs() -> Vec<Vec<u8>> {
-    // Steps that keep 2 or 4 MiB: two requests, a free and a mark, 25 times.
+    // A leak: training steps that keep 2 or 4 MiB each.
     let leak = [0x60, 127, 0x60, 63, 4, 0, 5, 0, 7, 0x1f, 7, 0x1f, 7, 0x1f, 0x60, 255];
     // Blocks of 8 MiB of which some are freed, then requests of 32 MiB on two streams.
     let fragmented = [0x60, 255, 7, 7, 4, 0, 4, 2, 20, 4, 20, 1, 0xf0, 1, 0xf0, 1, 6, 0, 0xf1, 1, 0x60, 9, 0xf0, 1];
@@ -106,7 +108,7 @@ pub(crate) fn indices() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Exports the recordings that a format can express.
+/// Exports recordings by `export`, and leaves out those that the format cannot express.
 fn exported(export: SnapshotExport) -> impl Iterator<Item = Vec<u8>> {
     recordings().into_iter().filter_map(move |bytes| {
         let mut snapshot = Vec::new();
@@ -206,7 +208,7 @@ fn truncated(seeds: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Tables of buffers: random ones, and one with all columns.
+/// Returns tables of buffers: random tables, and one with all columns.
 pub(crate) fn buffer_tables() -> Vec<Vec<u8>> {
     let mut random = Random::new(7);
     let mut table = "id,lower,upper,size\n".to_owned();

@@ -1,8 +1,8 @@
 //! Builds recordings from inputs without lengths, checksums and compression.
 //!
 //! If a fuzzer changes a byte of a recording, a checksum no longer matches; if it inserts a byte, a
-//! length. A structured input has neither, and the recording is [built](build) from it. Markers
-//! begin chunks and columns:
+//! length no longer matches. A structured input has neither checksums nor lengths;
+//! [`build`](build) makes a recording from it. Markers begin chunks and columns:
 //!
 //! ```text
 //! chunk    | fe # K | kind | flags | events (4) | first event (8) | prefix | columns
@@ -19,31 +19,33 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Begins a chunk of a structured input.
+/// The marker that begins a chunk of a structured input.
 const CHUNK_MARK: [u8; 3] = *b"\xfe#K";
-/// Begins a column of a structured input.
+/// The marker that begins a column of a structured input.
 const COLUMN_MARK: [u8; 3] = *b"\xfe#C";
-/// Bytes of a chunk's header in a recording.
+/// Length of a chunk's header in a recording, in bytes.
 const HEADER_LEN: usize = 32;
-/// Bytes of a recording's preamble.
+/// Length of a recording's preamble, in bytes.
 const PREAMBLE_LEN: usize = 12;
-/// Maximum size of all columns of a built recording before compression: enough to reveal memory
-/// that grows faster than the input.
+/// Maximum size of all columns of a built recording before compression, in bytes. It is large
+/// enough to reveal readers whose memory grows faster than the recording.
 pub(crate) const MAX_BUILT_LEN: usize = 1 << 20;
 
-/// The chunks with columns: their kind, and the number of integers and of bytes before the columns.
+/// The kinds of chunks with columns, each with the number of integers and of bytes before its
+/// columns.
 const PREFIXES: [(u8, usize, usize); 5] = [(2, 4, 0), (3, 2, 1), (4, 3, 0), (5, 1, 0), (INDEX, 5, 0)];
 /// The kind of an index chunk.
 pub const INDEX: u8 = 0x40;
 
-/// Packing of data that is not compressed.
+/// Code of the packing (compression) `none`.
 const PLAIN: u8 = 0;
-/// Packing of data that is an LZ4 block.
+/// Code of the packing as an LZ4 block.
 const LZ4: u8 = 1;
-/// Packing of data that is a zstd frame.
+/// Code of the packing as a zstd frame.
 const ZSTD: u8 = 2;
 
-/// Takes values from the front of a structured input; zeros when it is used up.
+/// A reader that takes values from the front of a structured input. Behind its end, all bytes are
+/// 0.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -63,8 +65,8 @@ fn split<'a>(bytes: &'a [u8], mark: &'a [u8; 3]) -> (&'a [u8], Vec<&'a [u8]>) {
     (&bytes[..at.first().copied().unwrap_or(bytes.len())], pieces)
 }
 
-/// Appends a number in groups of 7 bits, the lowest first; the high bit marks all but the last
-/// byte.
+/// Appends a number in groups of 7 bits, the lowest first (LEB128). The high bit is set in all
+/// bytes except the last.
 fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -73,7 +75,8 @@ fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     out.push(value as u8);
 }
 
-/// Compresses data; returns the packing used, [`PLAIN`] for an unknown one, and the stored bytes.
+/// Compresses data. Returns the stored bytes and their packing, which is [`PLAIN`] if `packing` is
+/// unknown.
 fn pack(packing: u8, raw: &[u8]) -> (u8, Vec<u8>) {
     match packing {
         LZ4 => (LZ4, lz4_flex::block::compress(raw)),
@@ -83,7 +86,7 @@ fn pack(packing: u8, raw: &[u8]) -> (u8, Vec<u8>) {
 }
 
 /// Builds the payload of a chunk from its prefix and columns. `remaining` is the number of bytes
-/// that columns may still have before compression.
+/// left for columns before compression; the columns' bytes are subtracted.
 fn payload(body: &[u8], packing_flags: u8, remaining: &mut usize) -> Vec<u8> {
     let (prefix, columns) = split(body, &COLUMN_MARK);
     let mut payload = prefix.to_vec();
@@ -106,8 +109,8 @@ fn payload(body: &[u8], packing_flags: u8, remaining: &mut usize) -> Vec<u8> {
     payload
 }
 
-/// Builds a chunk with a matching length and checksum. `raw` is its payload before compression, to
-/// whose recorded length `length_error` is added.
+/// Builds a chunk with a matching length and checksum. `raw` is its payload before compression.
+/// `length_error` is added to the payload's unpacked length in the header.
 pub(crate) fn chunk(
     kind: u8,
     packing: u8,
@@ -163,13 +166,13 @@ pub fn build(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Builds the payload of an index.
+/// Builds the payload of an index from a structured input.
 #[must_use]
 pub fn build_payload(input: &[u8], packing_flags: u8) -> Vec<u8> {
     payload(input, packing_flags, &mut { MAX_BUILT_LEN })
 }
 
-/// Takes values from the front of a valid recording; panics at its end.
+/// A reader that takes values from the front of a valid recording. It panics behind the end.
 struct RecordingReader<'a>(&'a [u8]);
 
 impl<'a> RecordingReader<'a> {
@@ -273,8 +276,8 @@ pub fn index_payload(recording: &[u8]) -> Option<Vec<u8>> {
     chunks(recording).find(|chunk| chunk.header[0] == INDEX).map(|chunk| chunk.payload())
 }
 
-/// Returns the event numbers of the chunks that claim to be consistent, for a recording whose
-/// chunks can be read.
+/// Returns the ranges of event numbers of the chunks that claim to be consistent, for a recording
+/// whose chunks can be read.
 pub(crate) fn claimed_consistent(recording: &[u8]) -> Vec<Range<u64>> {
     /// The kind of an event chunk.
     const EVENTS: u8 = 3;
@@ -294,7 +297,8 @@ pub(crate) fn claimed_consistent(recording: &[u8]) -> Vec<Range<u64>> {
     chunks(recording).filter_map(of_chunk).collect()
 }
 
-/// Returns the structured input for a valid recording, to be compressed as `packing` says.
+/// Returns the structured input for a valid recording. `packing_flags` are the compression flags of
+/// its chunks.
 #[must_use]
 pub fn from_recording(recording: &[u8], packing_flags: u8) -> Vec<u8> {
     let mut input = Vec::new();

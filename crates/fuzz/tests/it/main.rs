@@ -1,18 +1,18 @@
-//! Runs every target briefly, so that each test run covers hostile input: all seeds and some
-//! thousand mutations, the same ones each time. `cargo xtask fuzz` runs longer and finds more,
-//! because libFuzzer is guided by coverage.
+//! Runs every fuzz target briefly, so that each test run covers hostile input: all seeds and some
+//! thousand mutations, equal in each run. `cargo xtask fuzz` runs longer and finds more, because
+//! libFuzzer is guided by coverage.
 
 use std::time::{Duration, Instant};
 
 use vramscope_fuzz::{Random, TARGETS, mutate};
 
-/// Mutated inputs of each target, unless the time is up before.
+/// Number of mutated inputs for each target, unless [`TARGET_TIME`] ends first.
 const INPUTS: usize = 3000;
-/// Time for each target. Slow machines try fewer inputs.
+/// Time limit for each target. Slow machines try fewer inputs.
 const TARGET_TIME: Duration = Duration::from_secs(4);
 /// Maximum time of one input, without optimization and in parallel with other tests.
 const MAX_INPUT_TIME: Duration = Duration::from_secs(10);
-/// Maximum memory of the whole process with all targets in parallel.
+/// Maximum memory of the whole process with all targets in parallel, in bytes.
 const MAX_MEMORY_BYTES: u64 = 2 << 30;
 
 /// Runs a target on an input. Reports the input if the target panics or takes too long.
