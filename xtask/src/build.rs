@@ -22,7 +22,7 @@ pub(crate) enum Profile {
     Page,
     /// Optimizes the analyzer's WebAssembly for `Release`, for speed.
     Analyzer,
-    /// Compiles faster than `Release` and runs nearly as fast: what `cargo xtask demo` builds.
+    /// Compiles faster than `Release` and runs nearly as fast; `cargo xtask demo` uses it.
     Quick,
 }
 
@@ -32,8 +32,8 @@ impl Profile {
         match self {
             Self::Dev => Vec::new(),
             Self::Release => vec!["--release".to_owned()],
-            // With so little inlining beyond what is marked, the page is 6 KB smaller than with 25;
-            // a frame of `big` takes up to 10% longer.
+            // With this low inline threshold, the page is 6 KB smaller than with 25, and drawing an
+            // animation frame of the benchmark `big` takes up to 10% longer.
             Self::Page => wasm_flags("page", "'-Cllvm-args=-inline-threshold=5', "),
             Self::Analyzer => wasm_flags("analyzer", ""),
             Self::Quick => vec!["--profile=quick".to_owned()],
@@ -80,7 +80,7 @@ pub(crate) fn binary(profile: Profile) -> Result<PathBuf> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WasmModule {
     package: &'static str,
-    /// The name of its files.
+    /// The name of its generated files.
     name: &'static str,
     /// Its profile in a release.
     release_profile: Profile,
@@ -138,8 +138,8 @@ pub(crate) fn page(profile: Profile) -> Result<()> {
     let mut profiles = MODULES.map(profile_of).to_vec();
     profiles.sort();
     profiles.dedup();
-    // The last minute of a module that is compiled as one unit uses one processor. Cargo compiles
-    // modules of different profiles at once, because they are in different folders.
+    // Compiling a module as one unit ends with a minute on one core. Modules of different profiles
+    // are compiled in parallel, because cargo locks a folder for each profile.
     shell::at_once(profiles, |profile| {
         let mut modules = MODULES.into_iter().filter(|module| profile_of(*module) == profile);
         modules.try_for_each(|module| shell::run(cargo().args(module.build_arguments()).args(profile.flags())))
@@ -181,9 +181,10 @@ pub(crate) fn binary_path(profile: Profile) -> Result<PathBuf> {
     Ok(workspace::target_dir()?.join(profile.folder()).join(name))
 }
 
-/// Builds the demo and becomes it: its stdout is this process's, and ^C reaches it.
+/// Builds the demo and replaces this process by it, so that it gets this process's stdout and
+/// Ctrl-C. Returns only errors.
 ///
-/// It is built without exports and TLS, which a first run does not need.
+/// The demo is built without exports and TLS, which a first run does not need.
 pub(crate) fn demo(arguments: &[&str]) -> Result<Infallible> {
     page(Profile::Quick)?;
     let build = ["build", "--package", "vramscope", "--no-default-features", "--features", "demo"];

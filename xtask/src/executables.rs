@@ -1,7 +1,7 @@
-//! Executables that cargo builds, and how to run those of tests without cargo.
+//! Builds executables with cargo, and runs the executables of tests without cargo.
 //!
-//! `cargo test` waits while another cargo compiles into the same folder, even if it has nothing to
-//! compile itself. A test that is run directly does not.
+//! `cargo test` waits while another cargo compiles into its target folder, even if it has nothing
+//! to compile itself. Running a test's executable directly does not wait.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,8 +30,8 @@ pub(crate) struct Executable {
     pub(crate) folder: PathBuf,
 }
 
-/// Number of executables that run at once. Many tests wait most of the time, for a network or a
-/// process, and the last test of an executable leaves processors free.
+/// Number of executables that run at once. More than one, because many tests mostly wait for a
+/// network or a process, and because the last test of an executable leaves cores free.
 const AT_ONCE: usize = 2;
 
 /// The kind of a library's unit tests.
@@ -57,17 +57,18 @@ pub(crate) fn find<'a>(all: &'a [Executable], package: &str, kind: &str, name: &
     all.iter().find(is_wanted).ok_or_else(|| format!("cargo built no {kind} {name} of {package}"))
 }
 
-/// Which executables to run.
+/// The purpose of an executable, by which executables are selected to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Those with tests.
+    /// Tests.
     Tests,
-    /// Benchmarks, which run each case once if they are not asked to measure.
+    /// Benchmarks. Without an argument to measure, they run each case once.
     Benchmarks,
 }
 
-/// Runs all executables of a kind, [`AT_ONCE`] at once, each with the output of the others apart. A
-/// failure does not stop the others. `run` runs one; it returns false if that is not necessary.
+/// Runs all executables with a purpose, [`AT_ONCE`] at a time, and prints the output of each when
+/// it ends. A failure does not stop the other executables. `run` gets an executable and a function
+/// that runs it, and returns false if it did not need to run.
 pub(crate) fn run_all(
     all: &[Executable],
     purpose: Purpose,
@@ -125,7 +126,7 @@ impl Executable {
         format!("{} {} {}", self.package, self.kind, self.name)
     }
 
-    /// Returns what the executable runs; `None` for programs.
+    /// Returns the executable's purpose; `None` for programs.
     fn purpose(&self) -> Option<Purpose> {
         match self.kind.as_str() {
             "bench" => Some(Purpose::Benchmarks),

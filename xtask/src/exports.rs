@@ -1,5 +1,5 @@
-//! Exports recordings with the built binary and reads them with the Python packages of the tools
-//! that the formats belong to.
+//! Exports recordings with the built binary, and reads each export with the Python package of the
+//! tool that defines its format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(crate) fn axe_script() -> Result<PathBuf> {
     let folder = workspace::target_dir()?.join(PACKAGE);
     let script = folder.join("axe_playwright_python/axe.min.js");
     if !script.exists() {
-        // Without its dependencies, which would drive a browser.
+        // Installs the package without its dependencies, which are only needed to drive a browser.
         let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"];
         shell::run(program(&python()?).args(install).arg(&folder).arg(PACKAGE))?;
     }

@@ -9,15 +9,16 @@ use crate::workspace;
 
 /// Default time for each fuzz target, in seconds: more than an hour for all targets.
 const SECONDS: u32 = 300;
-/// Limits for one input: seconds, MiB of the process, MiB of one allocation, and its length
-/// (64 KiB, that of the longest seed).
+/// libFuzzer's limits for one input: seconds, MiB of the process, MiB of one allocation, and length
+/// in bytes (64 KiB, the length of the longest seed).
 const LIMITS: [&str; 4] = ["-timeout=10", "-rss_limit_mb=512", "-malloc_limit_mb=256", "-max_len=65536"];
-/// A stable compiler supports coverage but no sanitizers, which find little in safe Rust.
-/// cargo-fuzz defaults to one codegen unit, which builds more slowly.
+/// Options of `cargo fuzz` for a build by a stable compiler. It supports coverage but no
+/// sanitizers, which find little in safe Rust. cargo-fuzz's default of one codegen unit would build
+/// more slowly.
 const BUILD: [&str; 7] =
     ["--sanitizer", "none", "--debug-assertions", "--codegen-units", "16", "--features", "libfuzzer"];
 
-/// Runs the named fuzz targets, or all, each for `--seconds`.
+/// Runs the named fuzz targets, or all targets if none is named, each for `--seconds`.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let mut seconds = SECONDS;
     let mut names = arguments;
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}; see crates/fuzz/artifacts", failed.join(", "))) }
 }
 
-/// Runs a fuzz target for a time, with its folder and its dictionary below `corpus`.
+/// Runs a fuzz target for `seconds`, with its inputs and its dictionary below `corpus`.
 fn fuzz(target: &str, seconds: u32, corpus: &Path) -> Result<()> {
     let mut fuzz = cargo();
     fuzz.args(["fuzz", "run", "--fuzz-dir", "crates/fuzz"])

@@ -9,7 +9,8 @@ use crate::executables::{self, Executable};
 use crate::shell::{self, Result, cargo};
 use crate::workspace;
 
-/// What runs on the GPU machine: package, folder, and the targets that cargo builds.
+/// The programs that run on the GPU machine: package, destination folder, and cargo's arguments for
+/// the package's targets.
 const TARGETS: [(&str, &str, &[&str]); 6] = [
     ("vramscope-collector", "tests", &["--test", "it"]),
     ("vramscope-collector", "tests", &["--example", "cudarc"]),
@@ -20,7 +21,7 @@ const TARGETS: [(&str, &str, &[&str]); 6] = [
 ];
 /// File extensions that are copied from `tests/gpu`.
 const SCRIPTS: [&str; 3] = ["sh", "py", "cpp"];
-/// The pluggable allocator that PyTorch loads.
+/// File name of the pluggable allocator that PyTorch loads.
 const LIBRARY: &str = "libvramscope_pluggable.so";
 
 /// Builds for release and copies the stripped binaries to `target/gpu`.

@@ -1,19 +1,19 @@
 //! Shortens the names under which WebAssembly imports JavaScript functions.
 //!
-//! wasm-bindgen ends each name with 16 hexadecimal digits, which cannot be compressed and stand in
-//! both files of a module: 4 KB of the page.
+//! wasm-bindgen ends each name with 16 hexadecimal digits, which do not compress and occur in both
+//! files of a module. They need 4 KB of the page.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::{fs, io};
 
-/// Beginning of the names that wasm-bindgen makes.
+/// Prefix of the names that wasm-bindgen generates.
 const PREFIX: &str = "__wbg_";
 /// Number of hexadecimal digits at the end of such a name.
 const HASH_DIGITS: usize = 16;
-/// Number of a WebAssembly module's import section.
+/// Id of the import section in a WebAssembly module.
 const IMPORT_SECTION: u8 = 2;
-/// Length of a WebAssembly module's header.
+/// Length of a WebAssembly module's header, in bytes.
 const HEADER_BYTES: usize = 8;
 
 /// Shortens the names in the files that wasm-bindgen generated for `module` in `folder`.
@@ -27,7 +27,7 @@ pub(crate) fn shorten(folder: &Path, module: &str) -> io::Result<()> {
     fs::write(&wasm_path, wasm)
 }
 
-/// Returns the script with short names, and the new name of each.
+/// Returns the script with short names, and a map from each old name to its new name.
 fn shorten_script(script: &str) -> (String, HashMap<String, String>) {
     let mut names = HashMap::new();
     let mut output = String::with_capacity(script.len());
@@ -82,7 +82,7 @@ fn rename(mut section: &[u8], names: &HashMap<String, String>) -> Option<Vec<u8>
         let description = section;
         let (&kind, after) = section.split_first()?;
         section = after;
-        // A function's type; or a table's, a memory's or a global's, with limits.
+        // Skips the description: a function's type index, or the type of a table, memory or global.
         match kind {
             0 => drop(read_number(&mut section)?),
             1 | 2 => {
@@ -100,7 +100,7 @@ fn rename(mut section: &[u8], names: &HashMap<String, String>) -> Option<Vec<u8>
     Some(output)
 }
 
-/// Reads a text with its length in front.
+/// Reads a text that is preceded by its length, and removes both from `bytes`.
 fn read_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
     let len = read_number(bytes)?;
     let (text, after) = bytes.split_at_checked(len)?;
@@ -108,7 +108,7 @@ fn read_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(text).ok()
 }
 
-/// Reads an unsigned number in LEB128.
+/// Reads an unsigned number in LEB128, and removes it from `bytes`.
 fn read_number(bytes: &mut &[u8]) -> Option<usize> {
     let mut number = 0;
     for shift in (0..35).step_by(7) {

@@ -1,10 +1,10 @@
-//! Lints code while cargo builds it, so that no crate is compiled once more for it.
+//! Lints code while cargo builds it, so that no crate is compiled a second time for lints.
 //!
-//! `clippy-driver` is the compiler with more lints and without optimizations of its intermediate
-//! code; LLVM's remain, and tests are not slower. `cargo clippy` sets it as the compiler of the
-//! workspace's crates, but only checks them, for which it also checks every dependency. `cargo test
-//! --doc` runs rustdoc on each library that it has built; a program in its place can document the
-//! library, too, with the lints of rustdoc.
+//! `clippy-driver` is the Rust compiler with more lints. It skips optimizations of the intermediate
+//! code but keeps LLVM's, so tests are not slower. `cargo clippy` uses it for the workspace's
+//! crates, but only checks them, and therefore checks every dependency once more. `cargo test
+//! --doc` runs rustdoc on each library that it has built. In rustdoc's place, this program runs
+//! rustdoc twice: it also documents the library, with rustdoc's lints.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::shell::{self, Result, cargo, command};
 use crate::workspace;
 
-/// The environment variable with which cargo compiles the workspace's crates by another program.
+/// The environment variable with the program by which cargo compiles the workspace's crates.
 const WRAPPER_VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
 /// The environment variable with the path of rustdoc. If it is set, this program acts as rustdoc.
 const RUSTDOC_VARIABLE: &str = "VRAMSCOPE_XTASK_RUSTDOC";
@@ -31,22 +31,22 @@ fn toolchain_program(name: &str) -> Result<PathBuf> {
     Ok(Path::new(&sysroot).join("bin").join(name).with_extension(env::consts::EXE_EXTENSION))
 }
 
-/// Returns a cargo command that lints the workspace's crates by clippy if it compiles them. What it
-/// builds is not what cargo builds without clippy.
+/// Returns a cargo command that lints the workspace's crates with clippy when it compiles them. A
+/// cargo without clippy does not reuse its build results.
 fn cargo_with_clippy() -> Result<Command> {
     let mut cargo = cargo();
     set_clippy(&mut cargo)?;
     Ok(cargo)
 }
 
-/// Makes clippy compile what the cargo of this command compiles.
+/// Makes clippy compile the crates that the cargo command `command` compiles.
 pub(crate) fn set_clippy(command: &mut Command) -> Result<()> {
     command.env(WRAPPER_VARIABLE, toolchain_program("clippy-driver")?);
     Ok(())
 }
 
-/// The warnings of the compiler and clippy in several builds. They do not fail the builds, whose
-/// results other steps need.
+/// The warnings of the compiler and clippy in several builds. A warning does not fail its build,
+/// because other steps need the build's results.
 #[derive(Default)]
 pub(crate) struct Warnings(Mutex<Vec<String>>);
 
@@ -70,15 +70,15 @@ impl Warnings {
     pub(crate) fn check(&self) -> Result<()> {
         let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         warnings.sort();
-        // A library and its tests have the same code.
+        // A library and its tests share code, whose warnings occur twice.
         warnings.dedup();
         warnings.iter().for_each(|warning| shell::print(warning));
         if warnings.is_empty() { Ok(()) } else { Err(format!("{} warnings", warnings.len())) }
     }
 }
 
-/// Returns the text of a message of cargo that is a warning in the workspace's code. One without a
-/// place in the code counts others.
+/// Returns the text of a message of cargo if it is a warning about the workspace's code. Leaves out
+/// a warning without a source line, which only counts the others.
 fn warning(message: &Value) -> Option<&str> {
     let diagnostic = &message["message"];
     let is_warning = message["reason"] == "compiler-message"
@@ -97,8 +97,8 @@ pub(crate) fn test_documentation(features: &[&str]) -> Result<()> {
     shell::run(test.env(RUSTDOC_VARIABLE, toolchain_program("rustdoc")?))
 }
 
-/// Acts as rustdoc if this program was started as such: documents a library before its examples are
-/// run. Returns `None` otherwise.
+/// Acts as rustdoc if cargo has started this program in rustdoc's place: documents a library, then
+/// runs its examples. Returns `None` if this program was not started as rustdoc.
 pub(crate) fn run_as_rustdoc() -> Option<ExitCode> {
     let (rustdoc, folder) = (env::var_os(RUSTDOC_VARIABLE)?, env::var_os(FOLDER_VARIABLE)?);
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
@@ -112,8 +112,8 @@ pub(crate) fn run_as_rustdoc() -> Option<ExitCode> {
     Some(if commands.all(is_success) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the arguments with which rustdoc documents what it would test with `arguments`; `None`
-/// if it would not test.
+/// Returns the arguments with which rustdoc documents the library that it would test with
+/// `arguments`; `None` if `arguments` do not make it test.
 fn without_tests(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let mut documented = Vec::new();
     let mut is_test = false;

@@ -1,7 +1,7 @@
 //! `cargo xtask`: the project's tasks that take more than one cargo command.
 //!
 //! It builds the page and the binary that embeds it, runs all tests, and installs missing tools.
-//! It is not a build system: each step is a command that could be typed by hand, and is printed.
+//! It is not a build system: it prints each command that it runs, and users could type it by hand.
 //!
 //! - [`tools`] detects and installs external tools.
 //! - [`build`] compiles the viewer and builds the binary; [`page`] compresses the page.
@@ -15,9 +15,9 @@
 //! - [`exports`] reads exported files with the Python packages of the tools that they are for.
 //! - [`assistant`] asks `vramscope mcp` with the official Python client of the protocol.
 //! - [`measure`] runs the browser and live benchmarks and takes the README's screenshots.
-//! - [`nats`] starts NATS brokers for trying and for tests.
+//! - [`nats`] starts NATS brokers for tests and for manual use.
 //! - [`fuzz`] runs the fuzz targets.
-//! - [`gpu`] collects what runs on a machine with a GPU.
+//! - [`gpu`] collects the programs and scripts that run on a machine with a GPU.
 //! - [`torch_layouts`] reads the layout of PyTorch's classes from its wheels.
 //!
 //! All output goes to stderr; stdout belongs to the program that `cargo xtask demo` becomes.

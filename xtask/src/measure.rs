@@ -1,4 +1,5 @@
-//! Benchmarks that need the built binary: in a browser, and of live recordings. Also screenshots.
+//! Runs benchmarks that need the built binary: in a browser, and of live recordings. Also takes
+//! screenshots.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Starts NATS brokers for trying and for tests, and simulates runs at them.
+//! Starts NATS brokers for tests and for manual use, and simulates training runs at them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ pub(crate) fn server() -> Result<PathBuf> {
     if server.is_file() { Ok(server) } else { Err(format!("{PACKAGE} has no {}", server.display())) }
 }
 
-/// Simulates the ranks of a training run at a broker of its own, and prints what a server shows.
+/// Starts a broker, simulates the ranks of a training run at it, and prints what a server of the
+/// run shows.
 pub(crate) fn simulate(arguments: &[&str]) -> Result<()> {
     let run = ["run", "--package", "vramscope-tests", "--bin", "fleet", "--release", "--"];
     let mut simulation = cargo();
@@ -40,8 +41,8 @@ pub(crate) fn simulate(arguments: &[&str]) -> Result<()> {
     shell::run(&mut simulation)
 }
 
-/// Starts a broker, or a cluster of three, on this machine, and waits until it ends. Its store is
-/// in the target folder and stays.
+/// Starts a broker, or a cluster of three, on this machine, and waits until it ends. The broker's
+/// store is kept in the target folder.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let count = match arguments {
         [] => 1,
@@ -78,7 +79,8 @@ fn start(server: &Path, folder: &Path, number: u16, count: u16) -> Result<Child>
     command.spawn().map_err(|error| format!("nats-server: {error}"))
 }
 
-/// Returns the configuration of broker `number` of `count`: for this machine only.
+/// Returns the configuration of broker `number` of `count`, which only accepts connections from
+/// this machine.
 fn config(store: &Path, number: u16, count: u16) -> String {
     let mut lines = vec![
         format!("listen: 127.0.0.1:{}", PORT + number),

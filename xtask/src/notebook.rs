@@ -7,7 +7,8 @@ use crate::wheel;
 /// Packages of the notebook server, as a pip requirements list.
 const PACKAGES: &str = "ipykernel==7.4.0\njupyter-server-proxy==4.6.0\njupyterlab==4.6.6\n";
 
-/// Installs the built wheel beside a notebook server and runs the tests of the notebook there.
+/// Installs the built wheel and a notebook server into an environment, and runs the notebook tests
+/// there.
 pub(crate) fn check() -> Result<()> {
     let wheel = wheel::built_wheel()?;
     let python = python_env::environment("notebook-test", PACKAGES)?;

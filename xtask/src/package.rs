@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::shell::{self, Result, cargo, command};
 use crate::workspace;
 
-/// Published crates, each after those that it depends on.
+/// Published crates, each after the published crates that it depends on.
 const PUBLISHED: [&str; 14] = [
     "vramscope-trace",
     "vramscope-pool",
@@ -41,7 +41,8 @@ const LICENSES: [(&str, &str, &[&str]); 4] = [
 /// Packages the crates, unpacks them, checks what they contain, and compiles them.
 pub(crate) fn check() -> Result<()> {
     let mut package = cargo();
-    // The scratch workspace compiles the packages; cargo would compile each of them anew.
+    // `--no-verify`: the scratch workspace compiles the packages, and cargo would compile each of
+    // them once more.
     package.args(["package", "--no-verify", "--allow-dirty"]);
     for name in PUBLISHED {
         package.args(["--package", name]);
@@ -56,8 +57,8 @@ pub(crate) fn check() -> Result<()> {
         scratch.check_dependencies(program)?;
         shell::run(scratch.cargo(program.command).args(["--quiet", "--package", program.name]))?;
     }
-    // Each alone, as users compile them: together, each would get the features that the other
-    // needs.
+    // Checks each package alone, as users compile it: together, each would get the features that
+    // the other needs.
     COMPILED_ALONE.iter().try_for_each(|name| shell::run(scratch.cargo("check").args(["--quiet", "--package", name])))
 }
 
@@ -120,8 +121,8 @@ const SCRATCH_PROGRAMS: [ScratchProgram; 3] = [
         package: "vramscope-collector",
         has_default_features: true,
         main: Main::Example("server.rs"),
-        // A build would compile the server's dependencies once more. Checked, they are those of the
-        // collector's documentation.
+        // A check reuses the dependencies that were checked for the collector's documentation; a
+        // build would compile the server's dependencies once more.
         command: "check",
         forbidden: None,
     },
@@ -160,8 +161,8 @@ impl Scratch {
         fs::create_dir_all(&packages).map_err(|error| format!("{}: {error}", packages.display()))?;
         for name in PUBLISHED {
             let archive = scratch.target.join("package").join(format!("{name}-{}.crate", scratch.version));
-            // `m`: files get the present time. Those of packages are dated 2006, which cargo takes
-            // as unchanged since the last run.
+            // `m` gives files the present time. Files in packages are dated 2006, so that cargo
+            // would regard them as unchanged since the last run.
             shell::run(command("tar").arg("-xzmf").arg(&archive).arg("-C").arg(&packages))?;
         }
         Ok(scratch)
@@ -214,7 +215,8 @@ impl Scratch {
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Returns the cargo command `name` for this scratch workspace, with a target folder of its own.
+    /// Returns the cargo command `name` for this scratch workspace, with a target folder of its
+    /// own.
     fn cargo(&self, name: &str) -> Command {
         let mut cargo = cargo();
         cargo.arg(name).arg("--target-dir").arg(&self.target).current_dir(&self.folder);

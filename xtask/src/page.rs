@@ -24,7 +24,7 @@ const FILES: [&str; 10] = [
     "style.css",
     "worker.js",
 ];
-/// The files that the page loads later, when it needs them, beside the gallery's recordings.
+/// The files that the page loads later, when it needs them, except the gallery's recordings.
 const LATER_FILES: [&str; 10] = [
     "analyzer.js",
     GALLERY,
@@ -56,14 +56,14 @@ const GALLERY_FOLDER: &str = "examples";
 const RECORDING_FOLDERS: [&str; 2] = ["../examples/pytorch/recordings", "../tests/data/tour"];
 /// Most bytes of a recording in the gallery.
 const MAX_RECORDING_BYTES: u64 = 100_000;
-/// The script that keeps the page's files for use without the server.
+/// The script (a service worker) that stores the page's files for use without the server.
 const SERVICE_WORKER: &str = "sw.js";
 /// The text in [`SERVICE_WORKER`] that the version of the page replaces.
 const VERSION_PLACEHOLDER: &str = "\"development\"";
 
-/// How hard brotli tries. On 13 MB of unoptimized wasm, `Fast` takes 0.1 s, and the viewer's 6.2 MB
-/// become 1.7 MB; level 5 would take 1.1 s for 1.4 MB. On the viewer's 2 MB of a release, `Smallest`
-/// takes 4 s for 518 KB.
+/// Brotli's effort. On 13 MB of unoptimized wasm, `Fast` takes 0.1 s and compresses the viewer's
+/// 6.2 MB to 1.7 MB; level 5 would take 1.1 s and compress them to 1.4 MB. `Smallest` takes 4 s for
+/// the viewer's 2 MB in a release and compresses them to 518 KB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
     Fast,
@@ -166,7 +166,7 @@ fn copy_recordings(www: &Path, dist: &Path) -> io::Result<()> {
         }
         let target = folder.join(source.file_name().unwrap_or_default());
         if !is_newer(&target, &source) {
-            // Not `fs::copy`: the copy is newer than its source.
+            // Unlike `fs::copy`, `fs::write` makes the copy newer than its source on every system.
             fs::write(target, fs::read(&source)?)?;
         }
     }
@@ -209,7 +209,7 @@ fn with_version(script: &[u8], version: &str) -> io::Result<Vec<u8>> {
 }
 
 /// Returns a script or style sheet without indentation, empty lines, and comments that begin a
-/// line. Comments after code stay: their marks may stand in a text.
+/// line. Comments after code are kept, because comment marks may also occur in string literals.
 fn without_comments(source: &[u8]) -> Vec<u8> {
     let mut output = String::new();
     let mut is_in_comment = false;

@@ -1,5 +1,5 @@
-//! Remembers which tests passed, so that the short tier does not run a test again while everything
-//! that it depends on is as it was.
+//! Remembers which tests passed, so that the short tier only runs a test again after something that
+//! it depends on has changed.
 //!
 //! A test depends on its executable, on other built files that its step names, on the variables of
 //! the environment that begin with `VRAMSCOPE_`, and on all files of the repository and of
@@ -16,22 +16,22 @@ use std::path::{Path, PathBuf};
 use crate::shell::{self, Result, command};
 use crate::workspace;
 
-/// Files that only tests of the repository itself read at run time, beside compiled sources.
+/// Files other than compiled sources that only tests about the repository itself read at run time.
 const ABOUT_THE_REPOSITORY: [&str; 2] = ["ARCHITECTURE.md", "CHANGELOG.md"];
 
-/// Says why a test did not run.
+/// The reason in the output for a test that did not run.
 pub(crate) const PASSED_BEFORE: &str = "passed before, and nothing that it depends on has changed";
 
-/// Which files of the repository a test reads when it runs.
+/// The files of the repository that a test may read when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// All but compiled sources and the files [`ABOUT_THE_REPOSITORY`].
+    /// All files except compiled sources and the files [`ABOUT_THE_REPOSITORY`].
     Data,
-    /// All.
+    /// All files.
     Everything,
 }
 
-/// The tests that passed.
+/// The tests that passed in earlier runs.
 #[derive(Debug)]
 pub(crate) struct Passed {
     /// The folder with a file for each test that passed; `None` if every test runs.
@@ -43,12 +43,12 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Runs every test.
+    /// Returns an empty set, so that every test runs.
     pub(crate) fn none() -> Self {
         Self { folder: None, data: 0, sources: 0 }
     }
 
-    /// Runs the tests of which something changed since they passed.
+    /// Reads the tests that passed, so that only tests with a change since then run.
     pub(crate) fn load() -> Result<Self> {
         let folder = workspace::target_dir()?.join("xtask-test/passed");
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -65,8 +65,8 @@ impl Passed {
         Ok(Self { folder: Some(folder), data: hasher.finish(), sources: hash_all(sources) })
     }
 
-    /// Runs the tests `name`, which depend on the built files `on`, unless they passed with the
-    /// same files before, which is printed.
+    /// Runs the tests `name`, which depend on the built files `on`, unless they passed before with
+    /// unchanged files. Prints a message if they do not run.
     pub(crate) fn run_or_print(
         &self,
         name: &str,
@@ -80,8 +80,8 @@ impl Passed {
         Ok(())
     }
 
-    /// Runs the tests `name`, which depend on the built files `on`, unless they passed with the
-    /// same files before. Returns false if they did.
+    /// Runs the tests `name`, which depend on the built files `on`, unless they passed before with
+    /// unchanged files. Returns false if they did not run.
     pub(crate) fn run(
         &self,
         name: &str,

@@ -12,31 +12,32 @@ use std::time::{Duration, Instant};
 use crate::shell::{self, Result, Surroundings};
 use crate::tiers::Tiers;
 
-/// Number of steps that run at once. Two keep the processors of a small machine busy; a third uses
-/// them while tests wait.
+/// Number of steps that run at once. Two steps keep the cores of a small machine busy; a third step
+/// uses them while tests wait.
 const WORKERS: usize = 3;
 
-/// The most panics of a step that the summary shows, and the most lines of each.
+/// Maximum number of panics of a step that the summary shows.
 const MAX_PANICS: usize = 6;
+/// Maximum number of lines of a panic that the summary shows.
 const MAX_PANIC_LINES: usize = 5;
 
 /// Number of steps that the summary lists as the longest.
 const LONGEST_SHOWN: usize = 12;
 
-/// The steps of `cargo xtask test`. Those that come first start first, as far as possible.
+/// The steps of `cargo xtask test`. Earlier steps start first, as far as possible.
 pub(crate) struct Plan<'a> {
     tiers: &'a Tiers,
     steps: Vec<Step<'a>>,
 }
 
-/// Why a step of the full tier does not run.
+/// The reason in the summary for a skipped step of the full tier.
 const NOT_IN_TIER: &str = "runs with --full, or after a change of the files that it checks";
 
-/// The number of a step, by which other steps name it as needed.
+/// The index of a step in the plan, by which other steps refer to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepId(usize);
 
-/// What a step does. Two steps of one kind never run at once.
+/// The kind of a step's work. Two steps of one kind never run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Installs tools; package managers run once at a time.
@@ -45,8 +46,8 @@ pub(crate) enum Kind {
     CompileDebug,
     /// Compiles into another folder.
     CompileOther,
-    /// Runs what is compiled. Steps that compile leave the processors to it, for tests have limits
-    /// of time.
+    /// Runs compiled tests. Steps that compile run with low priority beside it, because tests have
+    /// time limits.
     Test,
     /// Runs tests that wait most of the time, for a browser or a network.
     WaitingTest,
@@ -60,7 +61,7 @@ impl Kind {
         self != other && self != Self::Measure && other != Self::Measure
     }
 
-    /// Returns true if a step of this kind leaves the processors to the steps beside it.
+    /// Returns true if the commands of this kind of step run with low priority.
     fn is_low_priority(self) -> bool {
         matches!(self, Self::CompileDebug | Self::CompileOther)
     }
@@ -69,7 +70,7 @@ impl Kind {
 /// The work of a step.
 type Work<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
-/// A step: its name, the steps that it needs, what it does, how long it ran, and how far it is.
+/// A step: its name, the steps that it needs, the kind of its work, its duration, and its state.
 struct Step<'a> {
     name: &'static str,
     needs: Vec<StepId>,
@@ -80,7 +81,7 @@ struct Step<'a> {
     state: StepState<'a>,
 }
 
-/// How far a step is.
+/// The state of a step.
 enum StepState<'a> {
     Waiting(Work<'a>),
     Running,
@@ -121,7 +122,8 @@ impl<'a> Plan<'a> {
         self.skip(name, NOT_IN_TIER)
     }
 
-    /// Adds a step, which is run unless one of `needs` does not pass.
+    /// Adds a step, which runs after all of `needs` have passed. If one of them does not pass, it
+    /// does not run.
     pub(crate) fn step(
         &mut self,
         name: &'static str,
@@ -145,8 +147,8 @@ impl<'a> Plan<'a> {
         StepId(self.steps.len() - 1)
     }
 
-    /// Runs all steps and prints the output of each when it ends; until then a file in the folder
-    /// `logs` has it. Returns success if every step passed or was skipped.
+    /// Runs all steps, each with its output in a file in the folder `logs`, and prints the output
+    /// when the step ends. Returns success if every step passed or was skipped.
     pub(crate) fn run(self, logs: &Path) -> Result<ExitCode> {
         let start = Instant::now();
         Ok(self.run_steps(logs)?.summarize(start.elapsed()))
@@ -165,8 +167,8 @@ impl<'a> Plan<'a> {
         Ok(plan.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Marks the steps as not run that need one which did not pass. Returns the number of the first
-    /// step that can start now.
+    /// Marks each step as not run that needs a step which did not pass. Returns the index of the
+    /// first step that can start now; `None` if no step can.
     fn next(&mut self) -> Option<usize> {
         for index in 0..self.steps.len() {
             if !matches!(self.steps[index].state, StepState::Waiting(_)) {
@@ -195,9 +197,9 @@ impl<'a> Plan<'a> {
         self.steps.iter().all(|step| matches!(step.state, StepState::Done(_)))
     }
 
-    /// Prints the result of every step, then the panics of failed steps and the longest steps:
-    /// readers of a log that was cut see its end. Returns success if every step passed or was
-    /// skipped.
+    /// Prints the result of every step, then the panics of failed steps and the longest steps, so
+    /// that they are at the end of a log that is cut at its start. Returns success if every step
+    /// passed or was skipped.
     fn summarize(self, time: Duration) -> ExitCode {
         eprintln!("\n== summary");
         for step in &self.steps {
@@ -232,7 +234,7 @@ fn work(plan: &Mutex<Plan<'_>>, changed: &Condvar, logs: &Path) {
     let mut guard = lock();
     while !guard.is_done() {
         let Some(index) = guard.next() else {
-            // `next` can have finished the last steps.
+            // `next` may have marked the last waiting steps as not run.
             if !guard.is_done() {
                 guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
             }
@@ -246,7 +248,7 @@ fn work(plan: &Mutex<Plan<'_>>, changed: &Condvar, logs: &Path) {
         drop(guard);
         let start = Instant::now();
         let result = run_logged(&log, kind, work);
-        // Not as text: tests may print other bytes.
+        // Reads bytes, because tests may print bytes that are not UTF-8.
         let output = fs::read(&log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output);
         guard = lock();
@@ -262,8 +264,8 @@ fn work(plan: &Mutex<Plan<'_>>, changed: &Condvar, logs: &Path) {
     changed.notify_all();
 }
 
-/// Returns the messages of the panics in a step's output, with their places in the code: the end of
-/// a long log shows why a step failed.
+/// Returns the messages of the panics in a step's output, with their source lines, so that the
+/// summary shows why the step failed.
 fn panics(output: &str) -> Vec<String> {
     let mut messages = Vec::new();
     let mut lines = output.lines();

@@ -22,12 +22,12 @@ pub(crate) fn root() -> &'static Path {
     xtask.parent().unwrap_or(xtask)
 }
 
-/// Where the commands and messages of a thread go, and with what priority its commands run.
+/// The log for the output of a thread's commands and messages, and the priority of its commands.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     /// The file for all output.
     pub(crate) log: File,
-    /// True if the commands leave the processors to the programs that run beside them.
+    /// True if the commands run with low priority, so that other programs run first.
     pub(crate) is_low_priority: bool,
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn within<T>(surroundings: Surroundings, work: impl FnOnce() -> T) ->
     result
 }
 
-/// Does `work` with each item at once, each on a thread with the surroundings of this one. Returns
-/// the first error.
+/// Calls `work` with all items in parallel, each on a thread with the surroundings of this thread.
+/// Returns the first error.
 pub(crate) fn at_once<T: Send>(
     items: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> Result<()> + Sync,
@@ -75,7 +75,7 @@ pub(crate) fn at_once<T: Send>(
 /// Prints a message on stderr, or into the log of the step that this thread runs.
 pub(crate) fn print(message: &str) {
     SURROUNDINGS.with_borrow_mut(|surroundings| match surroundings {
-        // As on stderr, nothing can be done if it cannot be written.
+        // Ignore errors of writing to the log, as those of writing to stderr.
         Some(surroundings) => drop(writeln!(surroundings.log, "{message}")),
         None => eprintln!("{message}"),
     });
@@ -128,8 +128,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("`{line}` failed: {status}")) }
 }
 
-/// Runs a command. Returns its line, its output and its time as one text, and an error if its exit
-/// status says so.
+/// Runs a command. Returns one text with its command line, output and time, and an error if its
+/// exit status is a failure.
 pub(crate) fn run_captured(command: &mut Command) -> (String, Result<()>) {
     let (line, start) = (shown(command), Instant::now());
     let captured = tempfile::tempfile().and_then(|mut file| {
@@ -191,7 +191,7 @@ fn search_path() -> Vec<PathBuf> {
     cargo_home.map(|home| home.join("bin")).into_iter().chain(env::split_paths(&path)).collect()
 }
 
-/// Returns the command line as one would type it.
+/// Returns the command line as a user would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
     let name = program.file_stem().map_or_else(OsString::new, OsString::from);

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: what every change must pass, fastest to fail first.
+//! `cargo xtask test`: the tests and checks that every change must pass, the fastest to fail first.
 //!
 //! With `--full`, it runs every test and check; `CONTRIBUTING.md` has the table of both tiers.
 
@@ -36,8 +36,9 @@ const QUERY_FEATURE: &str = "vramscope-query/datafusion";
 const COMMAND_QUERY_FEATURE: &str = "vramscope/query";
 /// Feature of the fuzz targets, which link libFuzzer.
 const FUZZ_FEATURE: &str = "vramscope-fuzz/libfuzzer";
-/// The profile of the tested page and of the viewer's tests for WebAssembly. Line tables, which no
-/// browser shows, would make the files larger and slower to prepare.
+/// Settings of cargo's profile for the tested page and the viewer's tests for WebAssembly. They
+/// omit line tables, which no browser shows and which would make the files larger and slower to
+/// prepare.
 const WASM_PROFILE: [(&str, &str); 1] = [("CARGO_PROFILE_DEV_DEBUG", "0")];
 /// True where the Python package can be built.
 const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
@@ -64,11 +65,11 @@ mod about {
 
 /// Runs the steps of a tier; a failure does not stop the others.
 ///
-/// Of the steps that can start, the first of its kind starts first. Those that take long and that
-/// many steps need are therefore early: the native tests and the page. There is no step for clippy
-/// alone: it lints what these steps compile while they compile it.
+/// Of the steps that can start, the first of its kind starts first. Therefore the native tests and
+/// the page, which take long and which many steps need, come early. Clippy has no step of its own:
+/// it lints code while these steps compile it.
 pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
-    // Set by the step that builds them.
+    // Set by the step that builds the native tests.
     let native_executables = &OnceLock::new();
     let viewer_executables = &OnceLock::<Vec<Executable>>::new();
     let warnings = &Warnings::default();
@@ -94,7 +95,7 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
 
     plan.step("formatting", Kind::Test, &[rustfmt], || shell::run(cargo().args(["fmt", "--all", "--check"])));
     plan.full_step("licences, bans and duplicates", about::DEPENDENCIES, Kind::Test, &[cargo_deny], || {
-        // Not advisories: their database is a git repository outside of the package registry.
+        // Leaves out advisories: their database is a git repository outside the package registry.
         shell::run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
     });
     // The native tests read the page when they run.
@@ -106,7 +107,7 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     } else {
         plan.step("build the page", Kind::CompileDebug, &[clippy, wasm_target], || build_test_page(warnings))
     };
-    // The documentation compiles nothing that the native tests did not.
+    // The documentation reuses the native tests' build and compiles nothing more.
     plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
         let libraries = executables().iter().filter(|executable| executable.kind == executables::LIBRARY);
         passed.run_or_print("documentation", Reads::Data, libraries.map(|library| library.path.clone()), || {
@@ -118,11 +119,11 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         viewer_executables.set(build_viewer_tests(warnings)?).map_err(|_| "built twice".to_owned())
     });
     plan.step("warnings of the compiler and clippy", Kind::Test, &[native_tests, viewer_tests], || warnings.check());
-    // What other steps need is compiled first.
+    // These steps come after the page, which other steps need.
     let after_page = [clippy, page];
     plan.full_step("clippy, xtask", about::XTASK, Kind::CompileDebug, &after_page, || {
-        // The native tests lint it with its tests, which use some functions that the program does
-        // not.
+        // The native tests' build lints xtask with its tests. Without its tests, functions that
+        // only they use are found, too.
         shell::run(cargo().args(["clippy", "--profile", "quick", "--package", "xtask", "--", "--deny", "warnings"]))
     });
     plan.full_step("features of the collector", about::COLLECTOR, Kind::CompileDebug, &after_page, check_features);
@@ -146,7 +147,7 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
             passed.run(&executable.label(), reads, on, run)
         })
     });
-    // Once each and unoptimized: shows that they still run, not how fast.
+    // Runs each benchmark once and unoptimized, to check that it works.
     plan.full_step("benchmarks, run briefly", about::BENCHMARKS, Kind::Test, &[native_tests], move || {
         executables::run_all(executables(), Purpose::Benchmarks, |_, run| run().map(|()| true))
     });
@@ -163,7 +164,7 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         archive_on_s3(executables())
     });
     if !workspace::root().join("../shared/snapshots").is_dir() {
-        // Those tests report it themselves, but the output of a passing test is not shown.
+        // Reports that these tests skip themselves, because output of passing tests is not shown.
         plan.skip("tests on the larger recordings", "no ../shared/snapshots");
     }
     if shell::output(command("nvidia-smi").arg("--list-gpus")).is_none_or(|gpus| gpus.is_empty()) {
@@ -173,7 +174,7 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     plan.step("browser tests of the viewer", Kind::WaitingTest, &viewer_needs, move || {
         let programs = viewer_executables.get().into_iter().flatten().map(|program| program.path.clone());
         passed.run_or_print("browser tests of the viewer", Reads::Data, programs, || {
-            // `no-install`: the steps above installed what wasm-pack would download.
+            // `no-install`: the steps above have installed the tools that wasm-pack would download.
             let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
             let mut test_in_browser = command("wasm-pack");
             // Uses clippy's build, so that nothing is compiled again.
@@ -255,8 +256,8 @@ fn command_executable(all: &[Executable]) -> Result<&Executable> {
     executables::find(all, "vramscope", "bin", "vramscope")
 }
 
-/// Returns what the result of an executable depends on: the files that it reads, the programs that
-/// it starts, and the page.
+/// Returns the dependencies of an executable's result: the files of the repository that it reads,
+/// and the paths of the programs that it starts and of the page.
 fn dependencies(of: &Executable, all: &[Executable]) -> (Reads, Vec<PathBuf>) {
     let is_of_tests = of.package == TESTS_PACKAGE;
     let is_started = |one: &&Executable| !one.is_test && (is_of_tests || one.package == of.package);
@@ -268,7 +269,7 @@ fn dependencies(of: &Executable, all: &[Executable]) -> (Reads, Vec<PathBuf>) {
     (if is_of_tests { Reads::Everything } else { Reads::Data }, on)
 }
 
-/// Installs a tool if it is missing, and what tests can use instead of it.
+/// Installs a tool if it is missing; for Chromium, also tries to install its headless shell.
 fn set_up(tool: Tool) -> Result<()> {
     tool.ensure()?;
     if tool == Tool::Chromium {
@@ -277,7 +278,7 @@ fn set_up(tool: Tool) -> Result<()> {
     Ok(())
 }
 
-/// What a tier compiles for this machine: the tests of the workspace with some features, and more.
+/// The build of a tier for this machine: the workspace's tests, and optional parts.
 struct NativeBuild {
     with_benchmarks: bool,
     with_fuzz_targets: bool,
@@ -285,11 +286,11 @@ struct NativeBuild {
 }
 
 impl NativeBuild {
-    /// Returns what a tier needs.
+    /// Returns the build that the tiers need.
     fn of(tiers: &Tiers) -> Self {
         Self {
             with_benchmarks: tiers.run_step_about(about::BENCHMARKS),
-            // libFuzzer is C++. The native tests run the code of each fuzz target for a moment.
+            // libFuzzer is C++. Without it, the native tests still run each target's code briefly.
             with_fuzz_targets: tiers.run_step_about(about::FUZZ) && shell::is_on_path("c++"),
             with_query: tiers.run_step_about(about::QUERY),
         }
@@ -306,9 +307,9 @@ impl NativeBuild {
     /// Builds and lints the native tests and the benchmarks, and returns all executables. Lints the
     /// command with SQL over archives, too.
     ///
-    /// Benchmarks are built by a command of their own: with `--all-targets`, cargo builds each
-    /// example as a test instead of the program that other tests run. And so is xtask: with the
-    /// features that the workspace needs, its dependencies would be built once more.
+    /// Benchmarks are built by a separate command: with `--all-targets`, cargo builds each example
+    /// as a test, but other tests run the example as a program. xtask is built by a separate
+    /// command, too: with the workspace's features, its dependencies would be built once more.
     fn run(&self, warnings: &Warnings) -> Result<Vec<Executable>> {
         let [option, features] = self.features();
         let workspace = ["test", "--workspace", "--exclude", "xtask", "--no-run", &option];
@@ -316,10 +317,10 @@ impl NativeBuild {
         if self.with_benchmarks {
             messages.extend(warnings.build(&[&workspace[..], &[&features, "--benches"]].concat())?);
         }
-        // In the profile of the running program, with which it shares all dependencies.
+        // Uses the profile of the running xtask, so that their dependencies are shared.
         messages.extend(warnings.build(&["test", "--profile", "quick", "--package", "xtask", "--no-run"])?);
         if self.with_query {
-            // As a test, it does not replace the command that other tests run.
+            // Built as a test, it does not replace the command's binary that other tests run.
             let features = format!("{features},{COMMAND_QUERY_FEATURE}");
             warnings.build(&[&workspace[..], &[&features, "--bin", "vramscope"]].concat())?;
         }
@@ -334,8 +335,8 @@ fn build_test_page(warnings: &Warnings) -> Result<()> {
     build::page_with(|module| warnings.build_with(&module.build_arguments(), &WASM_PROFILE).map(drop))
 }
 
-/// Builds and lints the viewer for WebAssembly, with its tests and its benchmark. Returns what can
-/// be run.
+/// Builds and lints the viewer for WebAssembly, with its tests and its benchmark. Returns the
+/// executables.
 fn build_viewer_tests(warnings: &Warnings) -> Result<Vec<Executable>> {
     let build = ["build", "--package", "vramscope-viewer", "--lib", "--tests", "--examples"];
     let messages = warnings.build_with(&[&build[..], &["--target", tools::WASM_TARGET]].concat(), &WASM_PROFILE)?;
@@ -375,7 +376,7 @@ fn is_release_of(running: &str, minimum: &str) -> bool {
     patch.is_some_and(|patch| patch.is_empty() || patch.starts_with('.')) && !running.contains('-')
 }
 
-/// The collector's features, each alone. Features are additive, so each must compile by itself.
+/// The collector's features. Each must compile without the others.
 const COLLECTOR_FEATURES: [&str; 11] = [
     "",
     "cuda-13000",
@@ -390,7 +391,8 @@ const COLLECTOR_FEATURES: [&str; 11] = [
     "tracing-layer",
 ];
 
-/// Checks each feature of the collector alone, and that a recorder without any stays small.
+/// Checks that each feature of the collector compiles alone, and that the collector without
+/// features needs at most [`MAX_RECORDER_CRATES`] crates.
 fn check_features() -> Result<()> {
     for features in COLLECTOR_FEATURES {
         let clippy = ["clippy", "--package", "vramscope-collector", "--no-default-features", "--features", features];
@@ -412,7 +414,7 @@ fn check_features() -> Result<()> {
     }
 }
 
-/// Most crates that a program may need for recording alone.
+/// Maximum number of crates that a program without features needs to record.
 const MAX_RECORDER_CRATES: usize = 40;
 
 /// Runs the tests of the archive that use every store, with a bucket of a local S3 server.
@@ -436,8 +438,8 @@ const SIMULATIONS: [&[&str]; 3] = [
 /// The environment variable with the folder for the archive of a simulated run.
 const ARCHIVE_VARIABLE: &str = "VRAMSCOPE_ARCHIVE";
 
-/// Runs brief simulations of a run on many machines. Each fails if something is lost, and prints
-/// what is late.
+/// Runs brief simulations of a training run on many machines. A simulation fails if data is lost,
+/// and prints the delays of late data.
 fn simulate_fleet(all: &[Executable]) -> Result<()> {
     let simulator = executables::find(all, TESTS_PACKAGE, "bin", "fleet")?;
     let archive = workspace::target_dir()?.join("simulated-archive");
@@ -451,13 +453,14 @@ fn simulate_fleet(all: &[Executable]) -> Result<()> {
     })
 }
 
-/// Runs tests that need a browser and the command; `cargo test` ignores them elsewhere. `tests` are
-/// arguments that select them. `headless_shell` is the path of the one to use instead of Chromium.
+/// Runs tests that need a browser and the command, which a plain `cargo test` ignores. `tests` are
+/// arguments that select them. `headless_shell` is the path of a headless shell to use instead of
+/// Chromium.
 fn end_to_end(all: &[Executable], tests: &[&str], headless_shell: Option<PathBuf>) -> Result<()> {
     let [package, example] = measure::LOAD_GENERATOR;
     let variables = [
         (measure::BINARY_VARIABLE, build::binary_path(Profile::Dev)?),
-        // Unoptimized, as the steps before built them; these tests do not measure speed.
+        // The programs are unoptimized, because these tests do not measure speed.
         (measure::LOAD_VARIABLE, executables::find(all, package, "example", example)?.path.clone()),
         (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark_folder()?),
         (measure::AXE_VARIABLE, exports::axe_script()?),

@@ -3,14 +3,14 @@
 
 use crate::shell::{self, Result, command};
 
-/// The environment variable with the git revision that changes are compared with. Without it, that
-/// is the newest common ancestor of this branch and `origin/main`.
+/// The environment variable with the git revision from which changes count. Its default is the
+/// newest common ancestor of this branch and `origin/main`.
 pub(crate) const BASE_VARIABLE: &str = "VRAMSCOPE_TEST_BASE";
 
 /// The branch that changes are merged into.
 const MAIN_BRANCH: &str = "origin/main";
 
-/// Which tier of tests runs, and what changed.
+/// The tier of tests to run, and the changed files.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Tiers {
     /// Every step.
@@ -34,8 +34,8 @@ impl Tiers {
         }
     }
 
-    /// Returns true if a step of the full tier runs. `about` are the files that it is about:
-    /// folders and files from the root, or, with `/` first, a part of a path anywhere.
+    /// Returns true if a step of the full tier runs. `about` has the files that the step checks:
+    /// folders and files relative to the root or, with `/` first, a part of any path.
     pub(crate) fn run_step_about(&self, about: &[&str]) -> bool {
         match self {
             Self::Full => true,
@@ -47,8 +47,8 @@ impl Tiers {
     }
 }
 
-/// Returns true if a path from the root is in the folder `pattern`, or is that file, or contains it
-/// if it begins with `/`.
+/// Returns true if `path`, relative to the root, is in the folder `pattern` or is the file
+/// `pattern`. If `pattern` begins with `/`, returns true if `path` contains it.
 fn matches_path(path: &str, pattern: &str) -> bool {
     if pattern.starts_with('/') { format!("/{path}").contains(pattern) } else { path.starts_with(pattern) }
 }
@@ -59,8 +59,8 @@ fn git(arguments: &[&str]) -> Result<String> {
     output.ok_or_else(|| format!("`git {}` failed", arguments.join(" ")))
 }
 
-/// Returns the revision that changes are compared with. On the main branch itself, that is the
-/// commit before the newest one.
+/// Returns the revision from which changes count. On the main branch itself, this is the commit
+/// before the newest one.
 fn base() -> Result<String> {
     if let Ok(base) = std::env::var(BASE_VARIABLE) {
         return Ok(base);
@@ -71,7 +71,7 @@ fn base() -> Result<String> {
     Ok(common.filter(|common| *common != head).unwrap_or_else(before))
 }
 
-/// Returns the files that differ from a revision, and those that git does not know yet.
+/// Returns the files that differ from a revision, and untracked files.
 fn changed_files(base: &str) -> Result<Vec<String>> {
     // Without renames, the old path of a file counts as well.
     let differing = git(&["diff", "--name-only", "--no-renames", base])?;

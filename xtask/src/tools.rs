@@ -92,8 +92,7 @@ impl Tool {
             Self::Rustfmt => shell::output(cargo().args(["fmt", "--version"])).is_some(),
             Self::Clippy => shell::output(cargo().args(["clippy", "--version"])).is_some(),
             Self::Chromium => is_on_path("chromedriver") && BROWSERS.into_iter().any(is_installed_browser),
-            // Debian packages ensurepip separately. DuckDB and protobuf do not support older
-            // Pythons.
+            // Debian packages ensurepip separately. DuckDB and protobuf need this version.
             Self::Python => {
                 let check = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))";
                 shell::output(command("python3").args(["-c", check])).is_some()
@@ -139,7 +138,7 @@ impl Tool {
             Self::CargoFuzz => cargo_install(&["cargo-fuzz", "--locked"]),
             Self::TestRunner => {
                 let version = workspace::locked_version("wasm-bindgen")?;
-                // Not --locked: it does not build with the lock file that it was published with.
+                // Without --locked, because it does not build with its published lock file.
                 cargo_install(&["wasm-bindgen-cli", "--version", &version])
             }
         })
@@ -178,11 +177,11 @@ fn has_target(target: &str) -> bool {
         .is_some_and(|folder| Path::new(&folder).is_dir())
 }
 
-/// Installs Chromium's headless shell where that is possible. Not every Debian-like system has it,
-/// and tests use Chromium without it.
+/// Installs Chromium's headless shell, if possible. Not every Debian-like system packages it;
+/// without it, tests use Chromium.
 pub(crate) fn try_to_install_headless_shell() {
     if headless_shell().is_none() && can_install_packages() {
-        // All of the same version, or the shell could not be controlled.
+        // Installs all three together, because chromedriver only controls a shell of its version.
         let mut commands = apt_install(&["chromium", "chromium-driver", HEADLESS_SHELLS[0]]);
         if let Err(error) = commands.iter_mut().try_for_each(shell::run) {
             shell::print(&format!("tests use Chromium instead of its headless shell: {error}"));

@@ -1,4 +1,5 @@
-//! Generates a C++ program from the table that fails unless a wheel's headers agree with it.
+//! Generates a C++ program from the table of layouts. It fails to compile or run unless the table
+//! agrees with a wheel's headers.
 
 use std::fs;
 
@@ -21,8 +22,8 @@ pub(crate) fn check(wheel: &Wheel, expected: &WheelLayout) -> Result<()> {
     })
 }
 
-/// Returns the program. Everything is asserted at compile time but the vtable slot, which is no
-/// constant expression.
+/// Returns the source of the program. It asserts everything at compile time, except the vtable
+/// slot, which is not a constant expression.
 fn source(expected: &WheelLayout) -> String {
     let WheelLayout { version, layout } = expected;
     let optional = |offset: Option<usize>| offset.map_or_else(|| "kAbsent".to_owned(), |offset| offset.to_string());

@@ -3,8 +3,8 @@
 use super::layouts::{self, TorchLayout};
 use crate::shell::Result;
 
-/// The offsets that are equal in every version: the constant in `layouts.rs`, its value and the
-/// member of `TraceEntry`.
+/// The offsets that are equal in every version: the name of the constant in `layouts.rs`, its value
+/// in bytes, and the member of `TraceEntry`.
 pub(crate) const COMMON_OFFSETS: [(&str, usize, &str); 5] = [
     ("ACTION", layouts::ACTION, "action_"),
     ("DEVICE", layouts::DEVICE, "device_"),

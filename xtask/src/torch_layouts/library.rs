@@ -16,8 +16,8 @@ const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCaching
 /// whose types differ between versions.
 const ATTACH_PREFIX: &str =
     "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator27attachAllocatorTraceTrackerE";
-/// `c10::LogAPIUsage(const std::string&)` of libc10.so with each ABI of `std::string`: its mangled
-/// name, and whether that is the C++11 ABI.
+/// The mangled names of `c10::LogAPIUsage(const std::string&)` in libc10.so, each with true if it
+/// is the name under the C++11 ABI of `std::string`.
 const LOG_API_USAGE: [(&str, bool); 2] = [
     ("_ZN3c1011LogAPIUsageERKSs", false),
     ("_ZN3c1011LogAPIUsageERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", true),
@@ -25,7 +25,8 @@ const LOG_API_USAGE: [(&str, bool); 2] = [
 /// Functions of libtorch_cpu.so that the hook calls: `at::sequence_number::peek()` and
 /// `torch::autograd::get_current_node()`.
 const TORCH_CPU_FUNCTIONS: [&str; 2] = ["_ZN2at15sequence_number4peekEv", "_ZN5torch8autograd16get_current_nodeEv"];
-/// The bytes of a vtable before its first slot: the offset to the top and the type information.
+/// Size of a vtable's header before its first slot, in bytes: the offset to the top and the pointer
+/// to the type information.
 const VTABLE_HEADER_BYTES: u64 = 16;
 
 /// Returns the names that a library exports, in ascending order.

@@ -9,7 +9,7 @@
 mod assertions;
 mod compiler;
 mod layout;
-/// The table, as the hook has it.
+/// The table of layouts, compiled from the hook's source file.
 #[path = "../../../crates/hook/src/torch/layouts.rs"]
 mod layouts;
 mod library;
@@ -24,8 +24,8 @@ use probe::Measured;
 use table::Table;
 use wheel::{Cache, Wheel};
 
-/// Reads the layouts of the named versions, or of those in the table, and writes the table.
-/// With `--check` first, only compares the layouts with the table.
+/// Reads the layouts of the named versions, or of all versions in the table, and writes the table.
+/// With `--check` as the first argument, only compares the layouts with the table.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err("the layouts are those of x86-64 Linux: run this command on such a machine".to_owned());

@@ -8,7 +8,7 @@ use super::wheel::Wheel;
 use super::{compiler, library};
 use crate::shell::{self, Result, command};
 
-/// What the probe found in a wheel.
+/// The results of the probe for a wheel.
 #[derive(Debug)]
 pub(crate) struct Measured {
     /// The entry for the table.

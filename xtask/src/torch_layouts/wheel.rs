@@ -1,4 +1,4 @@
-//! Downloads PyTorch wheels and CUDA headers, and extracts what describes the layouts.
+//! Downloads PyTorch wheels and CUDA headers, and extracts the files that describe the layouts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,8 @@ impl Cache {
         fs::remove_dir_all(&download).map_err(|error| cannot("delete", &download, &error))
     }
 
-    /// Returns the Python of a virtual environment, which has pip. Creates it if it is missing.
+    /// Returns the Python of a virtual environment with pip. Creates the environment if it is
+    /// missing.
     fn python(&self) -> Result<PathBuf> {
         let folder = self.folder.join("python");
         let python = folder.join("bin/python");

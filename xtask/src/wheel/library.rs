@@ -1,4 +1,4 @@
-//! What the wheel's ELF files need from the system and the process that load them.
+//! Checks and changes what the wheel's ELF files need from the system and process that load them.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn sections(bytes: &[u8]) -> object::Result<(Sections<'_>, Endianness)> {
 }
 
 /// Checks that a program or library runs on every system with the version `glibc` of glibc, such as
-/// `2.28`. `path` is for the error's message.
+/// `2.28`. `path` is for error messages.
 pub(super) fn check_portable(path: &Path, bytes: &[u8], glibc: &str) -> Result<()> {
     let missing = missing_from_system(bytes, glibc).map_err(|error| format!("{}: {error}", path.display()))?;
     let message = |names: &[String]| format!("{}: needs {}", path.display(), names.join(", "));
@@ -68,9 +68,9 @@ fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map(|number| number.parse().unwrap_or_default()).collect()
 }
 
-/// Makes the functions and variables that a library takes from its process optional, if `is_chosen`
-/// returns true for their names: a process without them can load the library, and must not use the
-/// parts that need them. They become weak symbols, which no linker option does.
+/// Makes undefined symbols of a library weak, if `is_chosen` returns true for their names. A
+/// process without these functions and variables can then load the library, but must not use the
+/// parts that need them. No linker option does this.
 pub(super) fn make_optional(bytes: &mut [u8], is_chosen: impl Fn(&str) -> bool) -> object::Result<()> {
     for info in bindings(bytes, is_chosen)? {
         bytes[info] = STB_WEAK.0 << 4 | bytes[info] & 0xf;
@@ -78,8 +78,8 @@ pub(super) fn make_optional(bytes: &mut [u8], is_chosen: impl Fn(&str) -> bool) 
     Ok(())
 }
 
-/// Returns where an ELF file has the type and binding, one byte, of each undefined dynamic symbol
-/// for whose name `is_chosen` returns true.
+/// Returns the offset of the byte with type and binding (`st_info`) of each undefined dynamic
+/// symbol for whose name `is_chosen` returns true.
 fn bindings(bytes: &[u8], is_chosen: impl Fn(&str) -> bool) -> object::Result<Vec<usize>> {
     let (sections, endian) = sections(bytes)?;
     let table = sections.symbols(endian, bytes, SHT_DYNSYM)?;

@@ -4,8 +4,8 @@
 //! and has the pool that can replace it. Both are linked for glibc 2.28 by Zig's linker, so that
 //! the wheel runs on every Linux that PyTorch's own wheels run on (manylinux_2_28).
 //!
-//! One call of cargo builds both: `maturin build` would choose other features for the library's
-//! dependencies than the command needs, and compile most of them twice. So maturin, the package's
+//! One call of cargo builds both. `maturin build` would build the library's dependencies with other
+//! features than the command's, and compile most of them twice. Therefore maturin, the package's
 //! build backend, only writes the metadata.
 
 mod library;
@@ -28,19 +28,19 @@ const TOOLS: &str = "cargo-zigbuild==0.24.0\nmaturin==1.16.0\nwheel==0.48.0\nzig
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Target of the wheel for Arm, which is only built: no test runs it.
 const ARM_TARGET: &str = "aarch64-unknown-linux-gnu";
-/// The version of glibc that the wheel needs at least.
+/// The minimum version of glibc that the wheel needs.
 const GLIBC: &str = "2.28";
-/// The wheel's platform tag without the processor, for that version of glibc.
+/// The wheel's platform tag for [`GLIBC`], without the processor's architecture.
 const PLATFORM: &str = "manylinux_2_28";
 
 /// The file name of the library, as cargo builds it.
 const LIBRARY: &str = "libvramscope_hook.so";
 /// The library's path in the wheel: a module for every Python from the oldest supported one on.
 const MODULE: &str = "vramscope/_native.abi3.so";
-/// The first letters of the functions and variables of Python.
+/// The prefixes of the names of Python's functions and variables.
 const PYTHON_PREFIXES: [&str; 2] = ["Py", "_Py"];
 
-/// The option of cargo that leaves symbols out of what is built for release.
+/// The cargo setting that strips symbols from release builds.
 const STRIP: &str = "profile.release.strip=true";
 
 /// Licences that the wheel must contain: of vramscope, and of the font in its page.
@@ -58,7 +58,7 @@ fn tool(python: &Path, name: &str) -> Result<Command> {
     Ok(tool)
 }
 
-/// Builds packages with Zig's linker. Returns the folder with what was built.
+/// Builds packages with Zig's linker. Returns the folder with the built files.
 fn build(python: &Path, target_triple: &str, profile: Profile, packages: &[&str]) -> Result<PathBuf> {
     let versioned = format!("{target_triple}.{GLIBC}");
     let mut build = tool(python, "cargo-zigbuild")?;
@@ -74,7 +74,8 @@ fn build(python: &Path, target_triple: &str, profile: Profile, packages: &[&str]
 fn pack(python: &Path, target_triple: &str, command: &Path, library: &Path) -> Result<PathBuf> {
     let target = workspace::target_dir()?;
     let (contents, wheels) = (target.join("wheel-contents"), target.join("wheels"));
-    // The wheel's name contains the version; an older wheel would be taken for the new one.
+    // Removes older wheels, whose names contain other versions: one could be taken for the new
+    // wheel.
     for folder in [&contents, &wheels] {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -107,8 +108,8 @@ fn command_of_python(python: &Path) -> Command {
     command(&python.to_string_lossy())
 }
 
-/// Writes the wheel's metadata into `contents`. Returns name and version of the package, with which
-/// the names of the wheel's folders begin.
+/// Writes the wheel's metadata into `contents`. Returns the package's name and version, which are
+/// the prefix of the names of the wheel's folders.
 fn write_metadata(python: &Path, target_triple: &str, contents: &Path) -> Result<String> {
     let hook = "import maturin, sys; maturin.prepare_metadata_for_build_wheel(sys.argv[1])";
     let mut metadata = tool(python, "python")?;
@@ -126,7 +127,7 @@ fn write_metadata(python: &Path, target_triple: &str, contents: &Path) -> Result
     Ok(name)
 }
 
-/// Copies the Python package without what Python or maturin have compiled there.
+/// Copies the Python package, without files that Python or maturin have compiled in it.
 fn copy_package(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -143,15 +144,15 @@ fn copy_package(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the [`LICENSES`] that a wheel lacks. `files` is what `python -m zipfile -l` prints for
-/// it: one line for each file, which begins with the path.
+/// Returns the [`LICENSES`] that a wheel lacks. `files` is the output of `python -m zipfile -l`:
+/// one line for each file, which begins with the file's path.
 fn missing_licenses(files: &str) -> Vec<&'static str> {
     let paths = || files.lines().filter_map(|line| line.split_whitespace().next());
     let is_missing = |name: &&str| !paths().any(|path| path.ends_with(&format!(".dist-info/licenses/{name}")));
     LICENSES.into_iter().filter(is_missing).collect()
 }
 
-/// Builds the page and the wheel for release; with `for_arm` for 64-bit Arm.
+/// Builds the page and the wheel for release. With `for_arm`, builds the wheel for 64-bit Arm.
 pub(crate) fn release(for_arm: bool) -> Result<()> {
     build::page(Profile::Release)?;
     let target_triple = if for_arm { ARM_TARGET } else { TARGET };
@@ -168,8 +169,8 @@ pub(crate) fn release(for_arm: bool) -> Result<()> {
     Ok(())
 }
 
-/// Builds a wheel for tests around the command of the native tests. Only the library is compiled as
-/// for users, for an old glibc.
+/// Builds a wheel for tests. It contains the command from the native tests' build; only the library
+/// is compiled as for users, for an old glibc.
 pub(crate) fn build_for_tests() -> Result<()> {
     let python = python_env::environment("wheel-tools", TOOLS)?;
     let library = build(&python, TARGET, Profile::Dev, &["vramscope-hook"])?.join(LIBRARY);
@@ -201,7 +202,7 @@ pub(crate) fn check() -> Result<()> {
     let run = |arguments: &[&str]| {
         shell::run(command(&python.to_string_lossy()).args(arguments).env("VRAMSCOPE_INSTALLED", "1"))
     };
-    // Nothing but the wheel: PyTorch is not a dependency.
+    // Installs only the wheel: PyTorch is not a dependency.
     run(&["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", &wheel.to_string_lossy()])?;
     shell::run(tool(&python, "vramscope")?.arg("--version"))?;
     run(&["python/tests/run.py"])
