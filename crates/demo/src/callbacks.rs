@@ -146,6 +146,7 @@ impl Callbacks {
         self.call(|callback| callback.after_step(losses, self.step.get(), &self.device));
     }
 
+    /// Calls `f` with each callback.
     fn call(&self, f: impl Fn(&dyn Callback)) {
         let mut callbacks = self.list.borrow().clone();
         THREAD_CALLBACKS.with_borrow(|all| callbacks.extend(all.iter().cloned()));

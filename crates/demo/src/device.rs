@@ -20,6 +20,7 @@ use crate::memory::{Memory, SpanGuard};
 #[derive(Clone)]
 pub struct Device(Rc<DeviceState>);
 
+/// The state of a device, shared by its clones.
 struct DeviceState {
     // Dropped before the memory: it waits for the work that uses the memory.
     backend: Box<dyn Backend>,

@@ -90,14 +90,17 @@ impl<V: Value> Node<V> {
         self.sequence
     }
 
+    /// Returns the operation's name.
     pub(crate) fn operation(&self) -> &'static str {
         self.operation
     }
 
+    /// Returns the source line of the forward call.
     pub(crate) fn location(&self) -> &'static Location<'static> {
         self.location
     }
 
+    /// Returns the path of the modules that were open in the forward call.
     pub(crate) fn module(&self) -> &Rc<str> {
         &self.module
     }

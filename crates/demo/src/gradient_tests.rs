@@ -14,11 +14,13 @@ use crate::ops::ConvolutionOptions;
 use crate::random::normal;
 use crate::{Device, Parameter, Result, Tensor, TensorError};
 
+/// Creates a host device for tests.
 pub(crate) fn host() -> Device {
     let pool = HostPool::new(HostDevice::new(1 << 30), Settings::default(), NullSink, || 0);
     Device::host(pool).expect("the host always works")
 }
 
+/// Creates a tensor of normally distributed random elements.
 pub(crate) fn random(device: &Device, shape: &[usize], rng: &mut Rng) -> Tensor {
     let values: Vec<f32> = (0..shape.iter().product()).map(|_| normal(rng, 1.0)).collect();
     Tensor::from_f32(device, shape, &values).expect("the pool is large enough")
@@ -159,6 +161,7 @@ fn gradients_of_operations_match_finite_differences() {
     assert_eq!(device.stats().allocated_bytes.all.current, 0, "graphs and results are freed");
 }
 
+/// Returns the tensors of parameters, without their names.
 pub(crate) fn values(parameters: Vec<Parameter>) -> Vec<Tensor> {
     parameters.into_iter().map(|parameter| parameter.value).collect()
 }

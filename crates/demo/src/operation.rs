@@ -102,6 +102,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// Sets the source line until the returned guard is dropped.
     fn set(line: Option<&'static Location<'static>>) -> Self {
         Self { outer: LINE.replace(line) }
     }

@@ -159,10 +159,12 @@ impl Trainer {
         Ok(())
     }
 
+    /// Calls the callbacks at the beginning of a phase.
     fn before(&self, phase: Phase) {
         self.callbacks.before(phase, self.steps);
     }
 
+    /// Calls the callbacks at the end of a phase.
     fn after(&self, phase: Phase) {
         self.callbacks.after(phase);
     }

@@ -112,6 +112,7 @@ impl Mlp {
     }
 }
 
+/// A transformer block: attention and MLP, each added to the residual stream.
 struct Block {
     attention: Rc<Attention>,
     mlp: Rc<Mlp>,

@@ -51,6 +51,7 @@ impl Perceptron {
         self.forward_with(x, |x| x.relu_in_place())
     }
 
+    /// Computes the logits of `x` with `relu` between the layers.
     fn forward_with(&self, x: &Tensor, relu: impl Fn(Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let _module = Module::enter("perceptron");
         let mut x = x.clone();

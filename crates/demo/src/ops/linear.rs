@@ -69,6 +69,8 @@ impl Tensor {
         self.product_with_cache(values, used, false)
     }
 
+    /// Multiplies this tensor by the first `used` rows of each matrix in a cache, transposed if
+    /// `transpose` is true.
     fn product_with_cache(&self, cache: &Self, used: usize, transpose: bool) -> Result<Self> {
         let _operation = Operation::enter("matmul");
         let (&[batch, rows, inner], &[cached, capacity, width]) = (self.shape(), cache.shape()) else {

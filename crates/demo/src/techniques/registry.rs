@@ -42,52 +42,62 @@ const ALL_OTHERS: &[Program] = &[
     Program::Graphs,
 ];
 
+/// The baseline of training with sequences of equal lengths.
 const TRAIN: Technique =
     baseline("train", Program::Training, sizes::nothing, "GPT training with AdamW, without any technique.");
+/// The baseline of training with sequences of different lengths.
 const VARIABLE_LENGTHS: Technique = baseline(
     "variable-lengths",
     Program::Training,
     sizes::variable_lengths,
     "GPT training with sequences of different lengths: a longer one fits no gap that a shorter one left.",
 );
+/// The baseline of the techniques that choose the allocator.
 const ALLOCATOR_POOL: Technique =
     baseline("allocator-pool", Program::Training, sizes::nothing, "GPT training with memory from the pool.");
+/// The baseline of the two-layer network.
 const TWO_LAYER: Technique = baseline(
     "two-layer",
     Program::TwoLayer,
     sizes::hidden_rows,
     "A two-layer network under no_grad, without any technique.",
 );
+/// The baseline of inference.
 const INFERENCE: Technique = baseline(
     "inference",
     Program::Inference,
     sizes::many_sequences,
     "GPT inference under no_grad: no graph is recorded.",
 );
+/// The baseline of text generation.
 const GENERATE: Technique = baseline(
     "generate",
     Program::Generation,
     sizes::generation,
     "Generation that computes the whole text for every token.",
 );
+/// The baseline of the search for the largest batch.
 const BATCH_FIXED: Technique = baseline(
     "batch-fixed",
     Program::BatchSearch,
     sizes::limited,
     "GPT training under a memory limit, with a small batch.",
 );
+/// The baseline of the program with two streams.
 const SIDE_STREAM: Technique = baseline(
     "side-stream",
     Program::Streams,
     sizes::stream_data,
     "Memory of a side stream is freed after that stream has waited for the main stream, which reads it.",
 );
+/// The baseline of the program with CUDA graphs.
 const GRAPH_POOLS: Technique = baseline(
     "graph-pools",
     Program::Graphs,
     sizes::graph_rows,
     "Captured graphs with a private pool each: their memory adds up.",
 );
+/// The baseline of the programs that load data.
 const LOADING_EAGER: Technique =
     baseline("loading-eager", Program::Loading, sizes::nothing, "All training data is on the device from the start.");
 /// A template of techniques that choose which results of held-out data are kept.

@@ -34,6 +34,7 @@ pub(crate) use storage::Storage;
 #[derive(Clone)]
 pub struct Tensor(Rc<TensorState>);
 
+/// The state of a tensor, shared by its clones.
 struct TensorState {
     storage: Rc<Storage>,
     /// Index of the first element in the storage.

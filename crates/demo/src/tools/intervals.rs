@@ -68,6 +68,7 @@ impl Intervals {
         self.outside.get() + self.within.get()
     }
 
+    /// Raises the peak of the innermost open interval to at least `bytes`.
     fn raise_peak(&self, bytes: u64) {
         if let Some((_, peak)) = self.open.borrow_mut().last_mut() {
             *peak = (*peak).max(bytes);

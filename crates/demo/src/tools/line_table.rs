@@ -83,6 +83,7 @@ struct LineTableState {
     outermost: Option<(Line, u64)>,
 }
 
+/// Returns the file and line number of a location.
 fn line_of(location: &'static Location<'static>) -> Line {
     (location.file(), location.line())
 }

@@ -69,6 +69,7 @@ pub enum SortBy {
 }
 
 impl SortBy {
+    /// Returns the value of this column in a row.
     fn key(self, row: &ProfileRow) -> i64 {
         let unsigned = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         match self {

@@ -90,6 +90,7 @@ impl TensorboardLog {
         self.error.take()
     }
 
+    /// Writes scalars of a step. Does nothing after the first error.
     fn write(&self, step: u64, scalars: &[(&str, f64)]) {
         if self.error.borrow().is_none()
             && let Err(error) = self.file.borrow_mut().write(wall_time(), step, scalars)
@@ -98,6 +99,7 @@ impl TensorboardLog {
         }
     }
 
+    /// Returns true if `device` is the device whose memory is measured.
     fn is_of(&self, device: &Device) -> bool {
         device.is(self.intervals.device())
     }

@@ -47,6 +47,7 @@ impl Training {
     }
 }
 
+/// Returns the requested and the allocated bytes of the pool.
 fn counters(device: &Device) -> [i64; 2] {
     let stats = device.stats();
     [stats.requested_bytes, stats.allocated_bytes].map(|stat| stat.all.current as i64)

@@ -33,6 +33,7 @@ pub(super) fn check(tester: &Tester<'_>) {
     tester.run("copy of special numbers", &arguments, |s| kernels.unary(Unary::Copy, s[0], s[1]));
 }
 
+/// Checks all unary functions on `len` elements.
 fn check_unary(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], len: usize) {
     let functions: [UnaryCase; 3] = [(Unary::Copy, |x| x), (Unary::Gelu, gelu), (Unary::Relu, |x| x.max(0.0))];
     for (function, reference) in functions {
@@ -49,6 +50,7 @@ fn check_unary(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], len: usize) {
     }
 }
 
+/// Checks all binary functions, and linear combinations, on `len` pairs of elements.
 fn check_pairs(tester: &Tester<'_>, [a_type, out_type]: [DType; 2], len: usize) {
     let kernels = tester.kernels;
     let a = random(a_type, len, 4.0);
@@ -94,6 +96,7 @@ fn check_pairs(tester: &Tester<'_>, [a_type, out_type]: [DType; 2], len: usize) 
     tester.run(&format!("{case} one in place"), &arguments, |s| kernels.combine(-1.0, s[0], None, s[0]));
 }
 
+/// Checks the addition of a bias to rows.
 fn check_bias(tester: &Tester<'_>) {
     let kernels = tester.kernels;
     let shapes = [[0, 5], [1, 1], [3, 7], [130, 64], [33, 1025], [2, 70_000]];
@@ -110,6 +113,7 @@ fn check_bias(tester: &Tester<'_>) {
     }
 }
 
+/// Checks averages of groups, and their gradient.
 fn check_groups(tester: &Tester<'_>) {
     let kernels = tester.kernels;
     let shapes = [[0, 4], [1, 1], [5, 3], [64, 49], [3, 5000], [1000, 256]];

@@ -43,6 +43,7 @@ fn places(window: &Window) -> impl Iterator<Item = (usize, usize, Option<usize>)
     })
 }
 
+/// Checks the copies between images and columns (im2col).
 fn check_columns(tester: &Tester<'_>, [x_type, column_type]: [DType; 2], window: &Window) {
     let kernels = tester.kernels;
     let [input, output] = [window.input, window.output].map(|[height, width]| height * width);
@@ -70,6 +71,7 @@ fn check_columns(tester: &Tester<'_>, [x_type, column_type]: [DType; 2], window:
     tester.run(&name, &arguments, |s| kernels.columns_to_image(s[0], s[1], window));
 }
 
+/// Checks max pooling and its gradient.
 fn check_pool(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], window: &Window) {
     let kernels = tester.kernels;
     let [input, output] = [window.input, window.output].map(|[height, width]| height * width);

@@ -4,6 +4,7 @@ use super::tester::{Argument, Tester, random};
 use crate::backend::StridedCopy;
 use crate::dtype::DType;
 
+/// All data types.
 const ALL: [DType; 6] = [DType::F32, DType::F16, DType::Bf16, DType::I8, DType::U8, DType::U32];
 
 /// A test case: its name, the dimensions, and the offset and strides of source and destination.

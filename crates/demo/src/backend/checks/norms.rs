@@ -4,6 +4,7 @@ use super::tester::{Argument, FLOAT_PAIRS, Tester, all_rounded, random};
 use crate::backend::{ChannelNorm, Norm, NormBackward, RawSlice, partial_rows};
 use crate::dtype::DType;
 
+/// The value that norms add to the variance.
 const EPSILON: f32 = 1e-5;
 
 /// A normalization computed in `f64`, which the kernels must equal. Its groups are the rows of a
@@ -35,12 +36,14 @@ impl Reference<'_> {
         means.iter().zip(variances).flat_map(|(&mean, variance)| [mean, inverse(variance)]).collect()
     }
 
+    /// Returns `(x - mean) / sqrt(variance + epsilon)` of each element.
     fn normalized(&self, statistics: &[f64]) -> Vec<f64> {
         let group = |index| 2 * (self.group)(index);
         let normalized = |index| (self.x[index] - statistics[group(index)]) * statistics[group(index) + 1];
         (0..self.x.len()).map(normalized).collect()
     }
 
+    /// Returns the result of the norm.
     fn forward(&self, statistics: &[f64], bias: &[f64]) -> Vec<f64> {
         let numbers = self.normalized(statistics).into_iter().enumerate();
         numbers.map(|(index, x)| x * self.weight[(self.parameter)(index)] + bias[(self.parameter)(index)]).collect()

@@ -4,6 +4,7 @@ use super::tester::{Argument, FLOAT_PAIRS, FLOATS, Tester, all_rounded, random};
 use crate::backend::{AdamStep, QUANTIZED_BLOCK, QuantizedMoments, SgdStep};
 use crate::dtype::DType;
 
+/// Tensor lengths near the sizes of quantized blocks and blocks of threads.
 const LENGTHS: [usize; 6] = [0, 1, 255, 257, 5003, 200_000];
 
 /// Steps of Adam whose factors `f32` represents exactly, so that kernel and reference in `f64` use

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 /// first query in its sequence.
 type SoftmaxCase = (usize, usize, f32, usize, usize);
 
+/// Test cases of softmax.
 const SOFTMAX: [SoftmaxCase; 14] = [
     // Nothing is masked.
     (0, 5, 1.0, 1, 4),

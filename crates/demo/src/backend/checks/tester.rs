@@ -74,6 +74,7 @@ impl Argument {
         self
     }
 
+    /// Returns the tensor's size in bytes.
     fn bytes(&self) -> usize {
         self.len * self.dtype.bytes()
     }
@@ -96,6 +97,7 @@ impl Argument {
         Some(format!("{} of {} wrong; at {index}: {actual} instead of {expected}", wrong.len(), self.len))
     }
 
+    /// Returns true if `actual` is within the allowed error of `expected`, or if both are NaN.
     fn is_equal(&self, actual: f64, expected: f64) -> bool {
         let rounding = match self.dtype {
             DType::F32 => 1e-6,

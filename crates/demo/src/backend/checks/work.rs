@@ -19,6 +19,7 @@ pub(super) fn check(tester: &Tester<'_>) {
     }
 }
 
+/// Checks copies between host and device. Returns false if a result is wrong.
 fn transfers(tester: &Tester<'_>) -> Result<bool> {
     let mut is_equal = true;
     for len in [1, 1000, 3_000_001] {
@@ -35,6 +36,7 @@ fn transfers(tester: &Tester<'_>) -> Result<bool> {
     Ok(is_equal)
 }
 
+/// Checks copies from staging buffers. Returns false if a result is wrong.
 fn staging(tester: &Tester<'_>) -> Result<bool> {
     const LEN: usize = 100_000;
     let mut buffer = tester.backend.staging_buffer(LEN)?;
@@ -53,6 +55,7 @@ fn staging(tester: &Tester<'_>) -> Result<bool> {
     Ok(is_equal)
 }
 
+/// Checks the order of work on several streams. Returns false if a result is wrong.
 fn streams(tester: &Tester<'_>) -> Result<bool> {
     const LEN: usize = 1_000_000;
     let (backend, kernels) = (tester.backend, tester.kernels);
@@ -79,6 +82,7 @@ fn streams(tester: &Tester<'_>) -> Result<bool> {
     Ok(is_equal && is_stable && ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2])
 }
 
+/// Checks recorded work that is replayed. Returns false if a result is wrong.
 fn capture(tester: &Tester<'_>) -> Result<bool> {
     let (backend, kernels) = (tester.backend, tester.kernels);
     let [x, y] = [0, 1].map(|_| tester.tensor(1000, DType::F32));

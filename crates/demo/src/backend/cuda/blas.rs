@@ -43,6 +43,7 @@ impl Blas {
         Ok(blas)
     }
 
+    /// Allows or forbids TF32 in later products of `f32` matrices.
     pub(super) fn allow_tf32(&self, allow: bool) {
         self.allows_tf32.set(allow);
     }

@@ -71,6 +71,7 @@ fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| refused("nvrtcCreateProgram", error.to_string()))
 }
 
+/// Returns an error that names the NVRTC function `call` unless it succeeded.
 fn check(call: &str, status: sys::nvrtcResult) -> Result {
     match status {
         sys::nvrtcResult::NVRTC_SUCCESS => Ok(()),

@@ -41,6 +41,7 @@ fn is_pinned(bytes: &[u8]) -> bool {
     status == sys::CUresult::CUDA_SUCCESS
 }
 
+/// Waits until all work queued on `stream` is done.
 fn synchronize(stream: sys::CUstream) -> Result {
     // SAFETY: The stream exists.
     unsafe { result::stream::synchronize(stream) }.during("cuStreamSynchronize")

@@ -109,6 +109,7 @@ fn map<'a, const INPUTS: usize>(
     });
 }
 
+/// Sets `y[i]` to `function(x[i])` for all `i`.
 #[inline(always)]
 fn each(x: &[f32], y: &mut [f32], function: impl Fn(f32) -> f32) {
     for (y, x) in y.iter_mut().zip(x) {
@@ -116,6 +117,7 @@ fn each(x: &[f32], y: &mut [f32], function: impl Fn(f32) -> f32) {
     }
 }
 
+/// Sets `y[i]` to `function(a[i], b[i])` for all `i`.
 #[inline(always)]
 fn each_pair(a: &[f32], b: &[f32], y: &mut [f32], function: impl Fn(f32, f32) -> f32) {
     for ((y, a), b) in y.iter_mut().zip(a).zip(b) {

@@ -143,6 +143,7 @@ impl ImageKernels for HostBackend {
     }
 }
 
+/// Asserts the lengths of the images `x` and of their columns.
 fn assert_columns(x: RawSlice<'_>, columns: RawSlice<'_>, window: &Window) {
     let [input, output] = window.pixels();
     assert_eq!(x.len(), window.planes() * input, "the images have the given shape");
@@ -150,6 +151,7 @@ fn assert_columns(x: RawSlice<'_>, columns: RawSlice<'_>, window: &Window) {
     assert_eq!(columns.len(), numbers, "there is a row of columns for each output pixel");
 }
 
+/// Asserts the lengths of the images `x`, and of the pooled images `y` and their indices.
 fn assert_planes(x: RawSlice<'_>, y: RawSlice<'_>, indices: RawSlice<'_>, window: &Window) {
     let [input, output] = window.pixels();
     assert_eq!(x.len(), window.planes() * input, "the images have the given shape");

@@ -57,6 +57,7 @@ fn copy_numbers<T: Number>(from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedC
 /// are contiguous in both tensors are joined, except the first, which is divided between tasks.
 /// Dimensions of length 1 behind the first one fill up the four.
 fn ordered(copy: &StridedCopy) -> [Dimension; 4] {
+    /// A dimension that has no effect.
     const NONE: Dimension = Dimension { len: 1, from_stride: 0, to_stride: 0 };
     let mut dims: Vec<Dimension> = (0..4)
         .map(|dim| Dimension {

@@ -60,6 +60,7 @@ pub(super) fn multiply(a: RawSlice<'_>, b: RawSlice<'_>, c: RawSlice<'_>, gemm: 
     }
 }
 
+/// Multiplies the matrices of a batch in parallel tasks of whole products.
 fn multiply_batch(a: &[f32], b: &[f32], c: &mut [f32], gemm: &Gemm) {
     let &Gemm { rows, columns, inner, batch, strides: [a_stride, b_stride, c_stride], .. } = gemm;
     let c_numbers = rows * columns;
@@ -77,6 +78,7 @@ fn multiply_batch(a: &[f32], b: &[f32], c: &mut [f32], gemm: &Gemm) {
     });
 }
 
+/// Multiplies two matrices, in parallel tasks if the product is large.
 fn multiply_one(a: &[f32], b: &[f32], c: &mut [f32], gemm: &Gemm) {
     let &Gemm { rows, columns, inner, transpose_a, transpose_b, .. } = gemm;
     assert!(

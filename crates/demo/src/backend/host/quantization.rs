@@ -55,6 +55,7 @@ pub(super) fn signed_code(x: f32) -> i8 {
     (x + if x < 0.0 { -0.5 } else { 0.5 }) as i8
 }
 
+/// Returns the number of elements in a row, after asserting the lengths of the tensors.
 fn count_columns(x: RawSlice<'_>, codes: RawSlice<'_>, scales: RawSlice<'_>) -> usize {
     assert_eq!(codes.len(), x.len(), "there is one code a number");
     count_rows(x, scales.len())

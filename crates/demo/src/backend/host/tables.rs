@@ -141,6 +141,7 @@ fn count_columns(call: &str, logits: RawSlice<'_>, targets: &[u32]) -> Result<us
     Ok(columns)
 }
 
+/// Returns an error that names `call` if an index is not less than `len`.
 fn check_indices(call: &str, indices: &[u32], len: usize) -> Result {
     match indices.iter().find(|&&index| index as usize >= len) {
         None => Ok(()),

@@ -123,6 +123,7 @@ pub(super) fn parallel_rows<S: Split>(
     parallel(rows, numbers / width.max(1), results, work);
 }
 
+/// Halves the units until a task has at most `grain` units, and runs `work` for each task.
 fn divide<S: Split>(units: Range<usize>, grain: usize, results: S, work: &(impl Fn(Range<usize>, S) + Sync)) {
     if units.len() <= grain {
         return work(units, results);

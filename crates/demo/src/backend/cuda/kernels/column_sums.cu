@@ -1,6 +1,6 @@
 // First stage of sums over the rows of a matrix: block (p, c) sums the ROWS_PER_PARTIAL rows of
-// partial p in the c-th group of columns. It has 32 threads for the columns, a pack each, times 8
-// for the rows.
+// partial p in the c-th group of columns. It has 32 x 8 threads: 32 for the columns, each with one
+// pack, and 8 for the rows.
 
 constexpr int ROW_THREADS = 8;
 constexpr int ROWS_PER_THREAD = ROWS_PER_PARTIAL / ROW_THREADS;

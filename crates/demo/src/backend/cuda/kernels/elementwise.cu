@@ -1,6 +1,6 @@
-// Functions of one or two numbers. Each thread computes one pack of numbers.
+// Elementwise functions of one or two arguments. Each thread computes one pack of elements.
 
-// Computes y = f(x) for each of `count` numbers.
+// Computes y = f(x) for each of `count` elements.
 template <class F> INLINE void map(Floats x, Floats y, u64 count, u32 vector, F f) {
     u64 i = thread_number() * PACK;
     if (vector && i + PACK <= count) {
@@ -14,7 +14,7 @@ template <class F> INLINE void map(Floats x, Floats y, u64 count, u32 vector, F 
     for (u64 end = min(i + PACK, count); i < end; ++i) store<TYPE>(y, i, f(load<TYPE>(x, i), i));
 }
 
-// Computes out = f(a, b) for each of `count` pairs.
+// Computes out = f(a, b) for each of `count` pairs of elements.
 template <class F> INLINE void map_2(Floats a, Floats b, Floats out, u64 count, u32 vector, F f) {
     u64 i = thread_number() * PACK;
     if (vector && i + PACK <= count) {

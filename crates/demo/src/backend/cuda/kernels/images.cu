@@ -13,7 +13,7 @@ struct Window {
     u32 padding;
 };
 
-// Divides `i` by `n`, and returns the remainder.
+// Divides `i` by `n` in place, and returns the remainder.
 INLINE u32 split(u64 &i, u32 n) {
     u64 quotient = divide(i, n);
     u32 rest = (u32)(i - quotient * n);
@@ -33,7 +33,7 @@ INLINE Outputs outputs_of(u32 pixel, u32 outputs, const Window &w) {
     return {begin, min(outputs, padded / w.stride + 1)};
 }
 
-// A thread writes one number of a row of `columns`.
+// A thread writes one element of a row of `columns`.
 KERNEL image_to_columns(Floats x, Floats columns, u64 count, Window w) {
     u64 number = thread_number();
     if (number >= count) return;
@@ -43,7 +43,7 @@ KERNEL image_to_columns(Floats x, Floats columns, u64 count, Window w) {
     u32 channel = split(i, w.channels);
     u32 out_column = split(i, w.out_width);
     u32 out_row = split(i, w.out_height);
-    // Wraps around to a large number above or left of the image.
+    // Above or left of the image, the unsigned difference wraps around to a large number.
     u32 row = out_row * w.stride + kernel_row - w.padding;
     u32 column = out_column * w.stride + kernel_column - w.padding;
     float v = 0.0f;
@@ -53,7 +53,7 @@ KERNEL image_to_columns(Floats x, Floats columns, u64 count, Window w) {
     store<ANY>(columns, number, v);
 }
 
-// A thread sums the numbers of one pixel, by output row and column.
+// A thread sums the elements of one pixel, in the order of output rows and columns.
 KERNEL columns_to_image(Floats columns, Floats x, u64 count, Window w) {
     u64 number = thread_number();
     if (number >= count) return;
@@ -103,7 +103,7 @@ KERNEL max_pool(Floats x, Floats y, u32 *indices, u64 count, Window w) {
     indices[number] = index;
 }
 
-// A thread sums the gradients of the windows that took one pixel.
+// A thread sums the gradients of the windows whose largest pixel is its pixel.
 KERNEL max_pool_backward(Floats dy, const u32 *indices, Floats dx, u64 count, Window w) {
     u64 number = thread_number();
     if (number >= count) return;
@@ -129,8 +129,8 @@ struct ChannelNorm {
     float epsilon;
 };
 
-// Calls f(i) with the index of each number of the channel of this block that belongs to this
-// thread.
+// Calls f(i) with the index of each element that belongs to this thread, in the channel that
+// belongs to this block.
 template <class F> INLINE void each_of_channel(const ChannelNorm &n, F f) {
     u64 count = (u64)n.images * n.pixels;
     for (u64 k = threadIdx.x; k < count; k += blockDim.x) {
@@ -139,7 +139,7 @@ template <class F> INLINE void each_of_channel(const ChannelNorm &n, F f) {
     }
 }
 
-// A block of 512 threads computes the mean and the factor of one channel.
+// A block of 512 threads computes the mean and 1 / sqrt(variance + epsilon) of one channel.
 KERNEL __launch_bounds__(512) batch_norm_statistics(Floats x, float *statistics, ChannelNorm n) {
     float count = (float)n.images * (float)n.pixels;
     float sum = 0.0f;

@@ -6,7 +6,7 @@ template <class F> INLINE void each_column(u32 columns, F f) {
     for (u32 c = threadIdx.x; c < columns; c += blockDim.x) f(c);
 }
 
-// As in `rows.cu`.
+// The number of columns of a row that causal attention does not mask, as in `rows.cu`.
 INLINE u32 visible_columns(u64 row, u32 columns, u32 queries, u32 first) {
     u32 position = first + (u32)(row - divide(row, queries) * queries);
     return min(columns, position + 1);

@@ -1,4 +1,4 @@
-// Copies between layouts. Dimensions and strides count units of 1 to 16 bytes.
+// Copies between tensors of different strides. Dimensions and strides count units of 1 to 16 bytes.
 
 struct Layouts {
     u64 from[4];
@@ -11,7 +11,7 @@ struct Positions {
     u64 to;
 };
 
-// Where unit `i` is in both tensors.
+// Returns the positions of unit `i` in source and destination.
 INLINE Positions positions(u64 i, const Layouts &layouts) {
     Positions at = {0, 0};
 #pragma unroll

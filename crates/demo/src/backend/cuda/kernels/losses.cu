@@ -1,9 +1,9 @@
 // Cross entropy.
 
-// Packs that a thread loads before it uses the first.
+// Number of packs that a thread loads before it uses the first one.
 constexpr int AHEAD = TYPE == F16 || TYPE == BF16 ? 2 : 4;
 
-// Reads the row once. The largest number so far scales the sum so far.
+// Reads the row once. The sum of exponentials so far is relative to the largest logit so far.
 template <bool VECTOR>
 INLINE void cross_entropy_row(
     Floats logits, const u32 *targets, float *log_sums, float *losses, RowThreads t, u32 columns
@@ -37,7 +37,7 @@ INLINE void cross_entropy_row(
         float log = logf(sum);
         u32 target = targets[t.row];
         log_sums[t.row] = of_row + log;
-        // NaN for a target beyond the row.
+        // The loss is NaN for a target beyond the row.
         float logit = target < columns ? load<TYPE>(logits, start + target) : __int_as_float(0x7fffffff);
         // Not log_sum - logit: the difference of large numbers would lose precision.
         losses[t.row] = log + (of_row - logit);
@@ -56,7 +56,7 @@ KERNEL __launch_bounds__(1024) cross_entropy(
     }
 }
 
-// Each thread computes one pack of numbers, which may end in the next rows.
+// Each thread computes one pack of elements, which may extend into the next rows.
 KERNEL cross_entropy_backward(
     Floats logits, const u32 *targets, const float *log_sums, const float *d_loss, float scale, Floats d_logits,
     u64 count, u32 columns, u32 vector

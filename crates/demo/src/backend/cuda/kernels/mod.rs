@@ -22,6 +22,7 @@ pub(super) enum Variant {
 }
 
 impl Variant {
+    /// All variants, in the order of their indices.
     const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Any];
 
     /// Returns the variant for the data types of these arguments.
@@ -169,6 +170,7 @@ impl Compiled {
 /// Returns all kernels for a target. A process compiles them only once, although it may open
 /// several devices (a comparison of techniques opens three).
 pub(super) fn compiled(target: Target) -> Result<Arc<[Compiled]>> {
+    /// The compiled kernels of each target that was used in this process.
     static COMPILED: Mutex<Vec<(Target, Arc<[Compiled]>)>> = Mutex::new(Vec::new());
     let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, compiled)) = all.iter().find(|(of, _)| *of == target) {

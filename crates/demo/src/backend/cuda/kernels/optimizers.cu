@@ -1,4 +1,4 @@
-// Steps of optimizers, and the check of scaled gradients.
+// Steps of Adam, 8-bit Adam and SGD, and the unscaling of gradients.
 
 // The fields of `AdamStep` in `backend/mod.rs`.
 struct AdamStep {
@@ -10,7 +10,7 @@ struct AdamStep {
     float root_scale;
 };
 
-// Updates the moments of one number; returns its new parameter.
+// Updates the moments of one parameter; returns the new value of the parameter.
 INLINE float adam_update(float parameter, float gradient, float &mean, float &variance, const AdamStep &s) {
     mean = s.beta1 * mean + (1.0f - s.beta1) * gradient;
     variance = s.beta2 * variance + (1.0f - s.beta2) * gradient * gradient;
@@ -44,7 +44,7 @@ KERNEL adam(Floats parameter, Floats gradient, Floats mean, Floats variance, u64
 
 INLINE float bounded(float x, float low, float high) { return fminf(fmaxf(x, low), high); }
 
-// Eight codes from an address that is a multiple of 8.
+// Loads eight codes from an address that is a multiple of 8.
 INLINE void load_codes(u8 (&codes)[8], const u8 *from) {
     uint2 words = *(const uint2 *)from;
 #pragma unroll
@@ -64,7 +64,7 @@ INLINE void store_codes(u8 *to, const u8 (&codes)[8]) {
     *(uint2 *)to = words;
 }
 
-// A warp updates one block of quantized moments, eight numbers a lane. The moments are rounded
+// A warp updates one block of quantized moments, eight elements per lane. The moments are rounded
 // after the parameter is updated.
 KERNEL adam_8bit(
     Floats parameter, Floats gradient, u8 *mean_codes, float *mean_scales, u8 *variance_codes,

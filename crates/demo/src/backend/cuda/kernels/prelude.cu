@@ -1,4 +1,4 @@
-// Types of numbers, packs of 16 bytes, and sums over threads. Precedes every other file.
+// Data types, packs of 16 bytes, and sums over threads. This file precedes every other file.
 //
 // The compiler's options define TYPE (F32, F16, BF16 or ANY), the type of all floats of a kernel;
 // with ANY, each argument names its own type at run time. ROWS_PER_PARTIAL, NUMBERS_PER_PARTIAL and
@@ -13,20 +13,20 @@ typedef unsigned long long u64;
 #define KERNEL extern "C" __global__ void
 #define INLINE __device__ __forceinline__
 
-// The numbers of the types are those of `Floats` in `launch.rs`.
+// The codes of the data types are the `dtype` of `Floats` in `launch.rs`.
 enum { F32 = 0, F16 = 1, BF16 = 2, ANY = 3 };
 
-// Floats in memory, with their type at run time.
+// Address and data type (known at run time) of floats in memory.
 struct Floats {
     void *address;
     u32 type;
 };
 
-// Numbers that a thread loads and stores at once: 16 bytes; with ANY, 8 or 16.
+// Number of elements that a thread loads and stores at once: 16 bytes; with ANY, 8 or 16 bytes.
 template <int D> struct PackSize { static constexpr int value = D == F16 || D == BF16 ? 8 : 4; };
 constexpr int PACK = PackSize<TYPE>::value;
 
-// Numbers of a row that a thread keeps in registers, in kernels with a few threads a row.
+// Number of elements of a row that a thread keeps in registers, in kernels of short rows.
 constexpr int ROW_NUMBERS = 16;
 [[maybe_unused]] constexpr int PACKS = ROW_NUMBERS / PACK;
 
@@ -56,7 +56,7 @@ INLINE u16 to_bits(float x, bool is_f16) {
 #endif
 }
 
-// Two numbers of 16 bits, the first one in the low half.
+// Packs two 16-bit floats, the first one in the low half.
 INLINE u32 to_bits_2(float low, float high, bool is_f16) {
 #if __CUDA_ARCH__ >= 800
     u32 bits;
@@ -73,7 +73,7 @@ INLINE u32 to_bits_2(float low, float high, bool is_f16) {
 
 template <int D> INLINE u32 type_of(Floats x) { return D == ANY ? x.type : D; }
 
-// One number.
+// Loads one element as f32.
 template <int D> INLINE float load(Floats x, u64 i) {
     u32 type = type_of<D>(x);
     if (type == F32) return ((const float *)x.address)[i];
@@ -89,7 +89,7 @@ template <int D> INLINE void store(Floats x, u64 i, float value) {
     }
 }
 
-// N numbers, 4 or 8, at an address that is a multiple of their size.
+// Loads N elements (4 or 8) from an address that is a multiple of their size.
 template <int D, int N> INLINE void load_pack(float (&v)[N], Floats x, u64 i) {
     u32 type = type_of<D>(x);
     if (type == F32) {
@@ -145,8 +145,8 @@ template <int D, int N> INLINE void store_pack(Floats x, u64 i, const float (&v)
     }
 }
 
-// N numbers from column c of the row that begins at `start`; beyond the row, `other`. With VECTOR,
-// rows are aligned and a multiple of N long.
+// Loads N elements from column c of the row that begins at `start`; `other` beyond the row. With
+// VECTOR, rows are aligned and a multiple of N long.
 template <int D, bool VECTOR, int N>
 INLINE void load_row(float (&v)[N], Floats x, u64 start, u32 c, u32 columns, float other = 0.0f) {
     if (VECTOR) {
@@ -177,10 +177,10 @@ INLINE void store_row(Floats x, u64 start, u32 c, u32 columns, const float (&v)[
 // a / b; fast if `a` is small.
 INLINE u64 divide(u64 a, u32 b) { return a >> 32 ? a / b : (u32)a / b; }
 
-// The number of this thread in the grid.
+// Returns the index of this thread in the grid.
 INLINE u64 thread_number() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 
-// The threads of a row: 32, several rows a block; or all threads of a block, a power of two.
+// The threads of a row: 32, with several rows in a block, or all threads of a block, a power of 2.
 struct RowThreads {
     u64 row;
     u32 thread;
@@ -204,8 +204,8 @@ struct Largest {
 // True if `a` is larger than `b`, or NaN and `b` is not.
 INLINE bool is_larger(float a, float b) { return a > b || (isnan(a) && !isnan(b)); }
 
-// Joins a number of each of `count` threads, 32 or all of the block, in a fixed order. All of them
-// call it and get the result.
+// Combines one value x of each of `count` threads (32, or all of the block) by Operation, in a
+// fixed order. All these threads must call this function, and all get the result.
 template <class Operation> INLINE float reduce(float x, u32 count) {
     __shared__ float warps[32];
 #pragma unroll

@@ -1,5 +1,5 @@
-// Softmax and layer norm of rows of at most ROW_NUMBERS numbers a thread: a row is read once and
-// kept in registers. `large_rows.cu` is for longer rows.
+// Softmax and layer norm of rows with at most ROW_NUMBERS elements per thread: a row is read once
+// and kept in registers. `large_rows.cu` is for longer rows.
 
 // The number of columns of a row that causal attention does not mask.
 INLINE u32 visible_columns(u64 row, u32 columns, u32 queries, u32 first) {

@@ -1,4 +1,4 @@
-// Last stages of sums, and averages.
+// The last stages of sums, and averages of groups.
 
 // Sums the rows of partials of each column. Blocks have 32 x 32 threads: 32 columns, and 32 threads
 // that each sum every 32nd row. The second row of blocks sums the second half of the partials.
@@ -22,7 +22,7 @@ KERNEL __launch_bounds__(1024) column_totals(
     if (x == 0 && c < columns) store<ANY>(blockIdx.y == 0 ? sums : second_sums, c, sum);
 }
 
-// Sums NUMBERS_PER_PARTIAL numbers a block, of 256 threads.
+// A block of 256 threads sums NUMBERS_PER_PARTIAL elements.
 KERNEL __launch_bounds__(256) partial_sums(Floats x, float *partials, u64 count, u32 vector) {
     u64 first = (u64)blockIdx.x * NUMBERS_PER_PARTIAL;
     float sum = 0.0f;

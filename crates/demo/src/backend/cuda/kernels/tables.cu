@@ -1,4 +1,4 @@
-// Rows by index: embedding tables; and the largest number of each row.
+// Access to rows of a table by index (embedding), and the index of the largest element of each row.
 
 // Each thread copies one pack of a row.
 KERNEL gather_rows(
@@ -11,7 +11,7 @@ KERNEL gather_rows(
     u32 c = (u32)(number - row * packs) * PACK;
     u32 index = indices[row];
     float v[PACK];
-    // Beyond the table, all columns are beyond the row, and become 0.
+    // For an index beyond the table, all columns count as beyond the row, and become 0.
     u32 end = index < table_rows ? columns : 0;
     if (vector) {
         load_row<ANY, true>(v, table, (u64)index * columns, c, end);
@@ -24,7 +24,7 @@ KERNEL gather_rows(
 
 constexpr u32 SCATTER_THREADS = 128;
 constexpr u32 SCATTER_WARPS = SCATTER_THREADS / 32;
-// Indices that a warp searches before the block adds the rows it found.
+// Number of indices that a warp searches before the block adds the rows that it found.
 constexpr u32 SEARCHED = 1024;
 
 // A block computes one row of the table: it searches the indices, and adds the rows in order.
@@ -99,7 +99,7 @@ KERNEL __launch_bounds__(128) scatter_add_rows(
     }
 }
 
-// The threads of a row search every `threads`-th column.
+// Each thread of a row searches every `threads`-th column.
 KERNEL __launch_bounds__(1024) argmax_rows(Floats x, u32 *result, u64 rows, u32 columns, u32 threads) {
     __shared__ float values[32];
     __shared__ u32 columns_of_warps[32];

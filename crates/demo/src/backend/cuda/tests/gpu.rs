@@ -43,6 +43,7 @@ impl DriverMemory {
         Self { context: Arc::clone(context), addresses: RefCell::default() }
     }
 
+    /// Allocates `bytes` bytes and returns their address.
     pub(super) fn address(&self, bytes: usize) -> u64 {
         self.context.bind_to_thread().unwrap();
         // SAFETY: The size is not 0.
@@ -51,6 +52,7 @@ impl DriverMemory {
         address
     }
 
+    /// Allocates a tensor of `len` elements.
     pub(super) fn slice(&self, len: usize, dtype: DType) -> RawSlice<'_> {
         // SAFETY: The memory is new, of this size, and freed when `self` is dropped.
         unsafe { RawSlice::new(self.address(len * dtype.bytes()), len, dtype) }

@@ -14,6 +14,7 @@ use crate::dtype::DType;
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
+/// Returns a slice at an address without memory.
 fn slice(len: usize, dtype: DType) -> RawSlice<'static> {
     // SAFETY: Without a GPU, nothing reads the memory.
     unsafe { RawSlice::new(1 << 20, len, dtype) }

@@ -13,9 +13,13 @@ use crate::dtype::DType;
 
 /// Number of tokens in a batch.
 const TOKENS: usize = 8 * 512;
+/// Width of the GPT's residual stream.
 const WIDTH: usize = 512;
+/// Number of different tokens.
 const VOCABULARY: usize = 8192;
+/// Number of attention heads.
 const HEADS: usize = 8;
+/// Number of tokens in a sequence.
 const LENGTH: usize = 512;
 /// Number of timed runs of each kernel.
 const RUNS: u32 = 30;
@@ -32,6 +36,7 @@ fn seconds(backend: &CudaBackend, run: impl Fn() -> Result) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(RUNS)
 }
 
+/// Returns the total size of the slices in bytes.
 fn bytes(slices: &[RawSlice<'_>]) -> f64 {
     slices.iter().map(|slice| slice.bytes()).sum::<usize>() as f64
 }
@@ -61,6 +66,7 @@ fn kernel_speeds() {
     launches(&backend, &memory);
 }
 
+/// Allocates a tensor and fills it with a constant.
 fn filled<'a>(backend: &CudaBackend, memory: &'a DriverMemory, len: usize, dtype: DType) -> RawSlice<'a> {
     let slice = memory.slice(len, dtype);
     backend.fill(slice, 0.5).unwrap();
