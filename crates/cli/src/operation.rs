@@ -80,6 +80,7 @@ impl Operation {
         Self(Arc::new(OperationState { is_on_terminal, is_cancelled: AtomicBool::new(false), shown: Mutex::default() }))
     }
 
+    /// Locks the progress and messages.
     fn shown(&self) -> MutexGuard<'_, Shown> {
         // The state is usable even if a thread panicked: each change is a single assignment.
         self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)

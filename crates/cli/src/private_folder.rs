@@ -47,6 +47,8 @@ pub(crate) fn check_temporary(path: &Path) -> io::Result<()> {
     check_writers(path, true)
 }
 
+/// Returns an error that names the folder if another user can write to the file or folder `path` or
+/// to a folder above it. With `is_sticky_allowed`, accepts folders with the sticky bit.
 #[cfg(unix)]
 fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;

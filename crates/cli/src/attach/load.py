@@ -8,7 +8,7 @@ def load(folder):
         pass
 
     if folder is not None and "vramscope" not in sys.modules:
-        # `sys.path` stays as it is: other threads import meanwhile.
+        # `sys.path` is not changed, because other threads import modules at the same time.
         path = folder + "/vramscope"
         spec = importlib.util.spec_from_file_location(
             "vramscope", path + "/__init__.py", submodule_search_locations=[path]

@@ -149,6 +149,7 @@ impl Job {
         }
     }
 
+    /// Reads a table of buffers from the bytes of the file at `path`.
     fn from_table(path: &Path, bytes: &[u8], capacity: Option<ByteSize>) -> Result<Self> {
         let table = BufferTable::read(bytes, &Limits::default()).map_err(|error| CommandError::file(path, error))?;
         let alignment = table.rows().iter().try_fold(1, |alignment, row| common_alignment(alignment, row.alignment));
@@ -167,6 +168,7 @@ impl Job {
         Ok(Self::Table { table, buffers, packer: Box::new(packer) })
     }
 
+    /// Takes the requests of a recording's device; `wanted` selects one of several devices.
     fn from_recording(path: &Path, recording: &Recording, wanted: Option<u16>) -> Result<Self> {
         let mut requests: BTreeMap<DeviceId, RecordedRequests> = BTreeMap::new();
         for history in recorded::histories(path, recording)? {
@@ -196,6 +198,7 @@ impl Job {
         Ok(Self::Device { device, packer: Box::new(packer), reserved_bytes })
     }
 
+    /// Returns the state of the search: the lowest placement so far and its bounds.
     fn state(&self) -> PackingState {
         match self {
             Self::Table { packer, .. } => packer.state(),
@@ -203,6 +206,7 @@ impl Job {
         }
     }
 
+    /// Continues the search by about `steps` steps and returns its state.
     fn advance(&mut self, steps: u64) -> PackingState {
         match self {
             Self::Table { packer, .. } => packer.advance(steps),

@@ -195,6 +195,7 @@ impl Tools {
 }
 
 impl MemoryOutput {
+    /// Prints an entry as `lines` says, or keeps it if it is not printed.
     fn add(&mut self, entry: MemoryLogEntry, lines: StepLines) {
         if lines == StepLines::Hidden {
             self.entries.push(entry);

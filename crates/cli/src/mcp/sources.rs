@@ -80,6 +80,7 @@ impl Sources {
         }
     }
 
+    /// Returns the live program at a URL. Fails if the client may not read it.
     fn resolve_url(&self, url: &str) -> Result<AllowedSource> {
         // The error does not show the URL, which may contain a token.
         let address = Address::parse(url).map_err(CommandError::new)?;
@@ -94,6 +95,7 @@ impl Sources {
         Ok(AllowedSource::Live(address, name))
     }
 
+    /// Returns the path of a file without links. Fails if the client may not read it.
     fn resolve_path(&self, path: &Path) -> Result<PathBuf> {
         let mut not_found = None;
         for directory in &self.directories {

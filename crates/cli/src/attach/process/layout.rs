@@ -41,6 +41,7 @@ pub(super) enum EvalBreaker {
 impl Layout {
     /// Returns the offsets of a supported version.
     pub(super) fn of(version: PythonVersion) -> &'static Self {
+        /// The offsets of Python 3.10 to 3.14, in order.
         const LAYOUTS: [Layout; 5] = [
             Layout { main_interpreter: 40, first_thread: 8, queue: 80, eval_breaker: EvalBreaker::Interpreter(68) },
             Layout { main_interpreter: 48, first_thread: 16, queue: 112, eval_breaker: EvalBreaker::Interpreter(100) },
@@ -127,14 +128,17 @@ impl DebugOffsets {
         Ok(offsets)
     }
 
+    /// Returns true if the interpreter was built without the global interpreter lock.
     fn is_free_threaded(&self) -> bool {
         self.0[2] != 0
     }
 
+    /// Returns the offset in `_PyRuntime` of the pointer to the first interpreter's state.
     fn interpreters_head(&self) -> u64 {
         self.0[5]
     }
 
+    /// Returns the offset in an interpreter's state of the pointer to the first thread's state.
     fn first_thread(&self) -> u64 {
         self.0[9]
     }

@@ -39,6 +39,7 @@ enum Lock {
 }
 
 impl QueueLayout {
+    /// Returns the layout in Python 3.`minor`.
     fn of(minor: u8) -> Self {
         let older = |start| Self {
             capacity: 32,
@@ -68,14 +69,17 @@ struct Queue {
 }
 
 impl Queue {
+    /// Returns the 32-bit number at an offset in the queue's structure.
     fn number(&self, offset: usize) -> u32 {
         u32::from_le_bytes(self.bytes[offset..offset + 4].try_into().expect("four bytes"))
     }
 
+    /// Sets the 32-bit number at an offset in the queue's structure.
     fn set_number(&mut self, offset: usize, value: u32) {
         self.bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
     }
 
+    /// Returns the 64-bit pointer at an offset in the queue's structure.
     fn pointer(&self, offset: usize) -> u64 {
         u64::from_le_bytes(self.bytes[offset..offset + 8].try_into().expect("eight bytes"))
     }

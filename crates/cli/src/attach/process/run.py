@@ -5,7 +5,7 @@ import stat
 
 
 def open_folder(path, access, owners, parent=None):
-    """Opens a folder. Fails if another user has created it anew in the meantime."""
+    """Opens a folder. Fails if another user has replaced it by a folder of that name."""
     folder = os.open(path, access | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     status = os.fstat(folder)
     if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:

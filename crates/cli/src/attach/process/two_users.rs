@@ -144,6 +144,7 @@ impl SharedFolder {
         self.0.path()
     }
 
+    /// Returns the path of the file that an attack writes once it has succeeded.
     fn won(&self) -> PathBuf {
         self.path().join("won")
     }

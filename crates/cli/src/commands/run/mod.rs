@@ -43,6 +43,7 @@ const _: () = assert!(
     SITE_CUSTOMIZE.as_bytes()[0] == b'"',
     "src/commands/run/sitecustomize.py is no link: check out the repository with links (git config core.symlinks true)"
 );
+/// File name of the module that Python imports when it starts.
 const SITE_CUSTOMIZE_NAME: &str = "sitecustomize.py";
 /// Path of the folder with the module, in the package.
 const PACKAGE_SITE: &str = "vramscope/_site";
