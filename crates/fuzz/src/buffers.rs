@@ -15,6 +15,7 @@ pub fn buffers(data: &[u8]) {
     }
 }
 
+/// Reads a table, and places and writes its buffers.
 fn place(bytes: &[u8]) {
     let table = match BufferTable::read(bytes, &Limits::default()) {
         Ok(table) => table,

@@ -8,7 +8,9 @@ use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable, Sym a
 
 use crate::shell::Result;
 
+/// The type of the header of a 64-bit ELF file.
 type Elf = FileHeader64<Endianness>;
+/// The sections of a 64-bit ELF file.
 type Sections<'a> = SectionTable<'a, Elf>;
 
 /// The libraries that every system of the wheel's platform tag has.
