@@ -174,7 +174,7 @@ fn phase_table_has_the_peaks_of_the_pool() {
 }
 
 #[test]
-fn steps_and_the_rest_add_up_to_the_counter() {
+fn bytes_kept_in_and_outside_steps_add_up_to_the_counter() {
     for clear in [ClearGradients::ToNone, ClearGradients::ToZero, ClearGradients::Never] {
         let device = host();
         let mut training = Training::new(&device, clear, Recompute::Nothing);
@@ -288,7 +288,7 @@ fn own_bytes_of_operations_add_up_to_the_counters() {
 }
 
 #[test]
-fn totals_contain_nested_operations_once() {
+fn totals_count_recursive_operations_once() {
     let device = host();
     let request =
         |bytes: usize| Tensor::empty(&device, &[bytes / 4], crate::DType::F32).expect("the pool is large enough");
@@ -345,7 +345,7 @@ fn lines_add_up_to_the_counters() {
 }
 
 #[test]
-fn a_line_has_its_bytes_and_its_text() -> Result {
+fn line_table_has_bytes_and_source_text_of_a_line() -> Result {
     let device = host();
     let x = Tensor::zeros(&device, &[512], crate::DType::F32)?;
     let table = LineTable::new(&device);
@@ -369,7 +369,7 @@ fn a_line_has_its_bytes_and_its_text() -> Result {
 }
 
 #[test]
-fn tools_ignore_other_devices_and_what_happens_after_them() -> Result {
+fn tools_ignore_other_devices_and_work_after_they_are_dropped() -> Result {
     let (device, other) = (host(), host());
     let (lines, profiler) = (LineTable::new(&device), Profiler::new(&device, Timing::Host));
     let x = Tensor::zeros(&other, &[512], crate::DType::F32)?.scale(2.0)?;
@@ -385,7 +385,7 @@ fn tools_ignore_other_devices_and_what_happens_after_them() -> Result {
 }
 
 #[test]
-fn memory_is_printed_in_short() -> Result {
+fn print_memory_writes_a_short_summary() -> Result {
     let device = host();
     let x = Tensor::zeros(&device, &[1000], crate::DType::F32)?;
     drop(Tensor::zeros(&device, &[1000], crate::DType::F32)?);

@@ -114,7 +114,7 @@ fn models_refuse_sizes_that_do_not_fit() {
 }
 
 #[test]
-fn tensor_without_memory_has_no_use_to_record() {
+fn record_stream_ignores_a_tensor_without_memory() {
     let device = host();
     ones(&device, &[0]).record_stream(1).expect("there is nothing to record");
     let moved = ones(&device, &[3]);

@@ -57,7 +57,7 @@ fn every_technique_has_a_section_with_picture_and_figures() {
 }
 
 #[test]
-fn figures_are_those_of_the_last_measurement() {
+fn page_has_the_figures_of_the_last_measurement() {
     let page = page();
     let measured = fs::read_to_string(docs().join("techniques.json")).expect("docs/techniques.json");
     let measured: Value = serde_json::from_str(&measured).expect("JSON");

@@ -21,7 +21,7 @@ fn slice(len: usize, dtype: DType) -> RawSlice<'static> {
 }
 
 #[test]
-fn launches_match_kernels() {
+fn launch_arguments_match_kernel_parameters() {
     let Some(compiled) = compiled_for(Target::Ptx(90)) else { return };
     let launcher = Launcher {
         functions: Functions::Signatures(Signatures::new(&compiled)),

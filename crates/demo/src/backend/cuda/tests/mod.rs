@@ -81,7 +81,7 @@ fn kernels_compile() {
 }
 
 #[test]
-fn kernels_are_fast_code() {
+fn kernels_use_neither_double_precision_nor_local_memory() {
     let Some(compiled) = compiled_for(Target::Ptx(90)) else { return };
     for file in &compiled {
         let ptx = String::from_utf8_lossy(&file.image);
