@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_others_can_write_are_refused() {
+    fn folders_writable_by_other_users_are_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let folder = fs::canonicalize(folder.path()).expect("it exists");
         // The mode of the temporary folder on most systems.

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_wrong_path_keeps_a_program_from_running() {
+    fn program_only_fails_to_start_for_a_wrong_path() {
         for errno in [Errno::ENOENT, Errno::ENOTDIR, Errno::EISDIR, Errno::ENAMETOOLONG] {
             assert!(is_misuse(&error(errno)), "{errno}");
         }

@@ -147,7 +147,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn package_that_others_can_write_is_not_found() {
+    fn package_writable_by_other_users_is_ignored() {
         use std::os::unix::fs::{PermissionsExt as _, chown};
 
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -181,7 +181,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn package_of_another_user_is_not_found() {
+    fn package_of_another_user_is_ignored() {
         if !nix::unistd::geteuid().is_root() {
             println!("SKIPPED: another user's files need root");
             return;

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes_are_beside_the_events() {
+    fn lifetimes_path_is_derived_from_events_path() {
         for (events, lifetimes) in [
             ("a/run.csv", "a/run.lifetimes.csv"),
             ("run.csv.gz", "run.lifetimes.csv.gz"),

@@ -107,7 +107,7 @@ fn data() -> PathBuf {
 }
 
 #[test]
-fn tools_answer_with_the_objects_of_the_commands() {
+fn tools_return_the_json_of_the_commands() {
     let connection = Connection::new(&data());
     let tools = connection.runtime.block_on(connection.client().list_all_tools()).expect("the tools");
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
@@ -216,7 +216,7 @@ fn files_outside_of_the_directories_are_refused() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_recording_is_an_error() {
+fn file_that_is_not_a_recording_is_an_error() {
     let folder = TempDir::new().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
     fs::create_dir(path("folder")).expect("a folder");
@@ -270,7 +270,7 @@ fn damaged_recordings_never_end_the_server() {
 }
 
 #[test]
-fn only_programs_of_this_machine_and_allowed_addresses_are_asked() {
+fn only_local_programs_and_allowed_addresses_are_read() {
     let sources = Sources::new(&[data()], &["https://gpu.example/jobs".to_owned()]).expect("valid");
     for url in [
         "http://192.0.2.1/",

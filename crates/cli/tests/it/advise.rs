@@ -106,7 +106,7 @@ fn every_device_gets_an_answer() {
 }
 
 #[test]
-fn text_has_a_line_to_paste_and_the_least_memory() {
+fn text_has_settings_to_paste_and_the_least_memory() {
     let path = fixture("../../examples/pytorch/recordings/variable_lengths-default.vram");
     let finished = run(["advise".as_ref(), path.as_os_str()]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);

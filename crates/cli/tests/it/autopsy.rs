@@ -41,7 +41,7 @@ fn failure_is_a_finding_with_cause_holders_and_checked_remedies() {
 }
 
 #[test]
-fn known_cap_is_given_as_one_number() {
+fn known_cap_is_reported_as_one_number() {
     let path = fixture("../labelled/development/oom_never_fits_2.pickle.gz");
     let options = ["--json", "--limit-bytes", "1716MiB"].map(std::ffi::OsStr::new);
     let finished = run(["autopsy".as_ref(), path.as_os_str()].into_iter().chain(options));
@@ -61,7 +61,7 @@ fn remedies_that_are_not_known_to_suffice_are_listed_apart() {
 }
 
 #[test]
-fn defect_without_a_failure_is_named_with_what_its_remedy_saves() {
+fn defect_without_a_failure_is_reported_with_the_savings_of_its_remedy() {
     let path = fixture("../labelled/development/defect_deferred_frees_1.pickle.gz");
     let finished = run(["autopsy".as_ref(), path.as_os_str(), "--json".as_ref()]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);

@@ -231,7 +231,7 @@ fn text_has_tables_with_complete_site_names() {
 
 /// The events of an export to CSV are an independent count.
 #[test]
-fn allocations_are_those_of_the_events() {
+fn allocations_of_sites_match_exported_events() {
     let folder = TempDir::new().expect("a temporary folder");
     let (report, csv) = (json(snapshot("ring"), snapshot("mlp_train")), folder.path().join("events.csv"));
     for (side, name) in [("a", "ring"), ("b", "mlp_train")] {

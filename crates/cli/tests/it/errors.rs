@@ -25,7 +25,7 @@ fn check_os(arguments: &[OsString], expected: &[&str]) {
 }
 
 #[test]
-fn usage_errors() {
+fn usage_errors_are_one_line() {
     check(&[], &["no command", "vramscope --help"]);
     check(&["nonsense"], &["nonsense", "(try vramscope --help)"]);
     check(&["--nonsense", "info"], &["--nonsense", "(try vramscope --help)"]);

@@ -86,7 +86,7 @@ fn server_answers_on_stdout_and_ends_with_stdin() {
 }
 
 #[test]
-fn lines_that_are_no_messages_do_not_end_the_server() {
+fn invalid_messages_do_not_end_the_server() {
     let mut connection = Connection::start();
     for line in ["", "hello", "{", "[]", "{}", "{\"jsonrpc\":\"2.0\",\"id\":7}", "null", "\u{0}"] {
         writeln!(connection.stdin.as_mut().expect("connected"), "{line}").expect("the server reads");
@@ -109,13 +109,13 @@ fn end_of_input_ends_a_running_analysis() {
 }
 
 #[test]
-fn client_that_leaves_at_once_is_no_error() {
+fn client_that_disconnects_at_once_is_not_an_error() {
     let finished = run(["mcp"]);
     assert_eq!((finished.code, finished.stdout.as_str(), finished.stderr.as_str()), (Some(0), "", ""));
 }
 
 #[test]
-fn live_program_is_asked_for_what_it_has_recorded() {
+fn live_program_sends_its_recording_so_far() {
     let mut demo = Server::start(["demo"]);
     let mut connection = Connection::start();
     let events = |connection: &mut Connection| {

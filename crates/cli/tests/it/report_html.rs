@@ -164,7 +164,7 @@ fn html_export_embeds_the_recording() {
 }
 
 #[test]
-fn html_export_has_the_figures_of_its_source() {
+fn html_export_has_the_same_info_as_its_source() {
     let folder = TempDir::new().expect("a temporary folder");
     let (snapshot, source) = (fixture("frag_a_expandable.pickle.zst"), folder.path().join("source.vram"));
     let import = run(["import".as_ref(), snapshot.as_os_str(), "-o".as_ref(), source.as_os_str()]);

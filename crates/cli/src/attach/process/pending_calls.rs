@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_not_a_queue() {
+    fn arbitrary_bytes_are_not_accepted_as_a_queue() {
         for minor in [10, 12, 13] {
             let mut wrong = queue(minor);
             wrong.set_number(wrong.layout.first, 300);

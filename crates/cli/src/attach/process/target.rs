@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_are_parsed() {
+    fn lines_of_proc_maps_are_parsed() {
         let line = "7f00-8000 rw-p 0001f000 08:01 1234    /opt/a b/libpython3.12.so (deleted)";
         let mapping = parse_mapping(line).expect("a valid line");
         assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7f00, 0x8000, 0x1f000));

@@ -467,7 +467,7 @@ fn user_of_the_process_cannot_mislead_the_command() {
 }
 
 #[test]
-fn another_user_wins_no_race() {
+fn another_user_never_wins_a_race_for_the_folder() {
     if !can_become_users() {
         return;
     }
