@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn benchmarks_are_no_tests() {
+    fn benchmarks_are_not_run_as_tests() {
         assert_eq!(executable("bench", "/bench").purpose(), Some(Purpose::Benchmarks));
         assert_eq!(executable("lib", "/unit").purpose(), Some(Purpose::Tests));
         assert_eq!(Executable { is_test: false, ..executable("bin", "/bin") }.purpose(), None);

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn step_runs_if_a_file_that_it_is_about_changed() {
+    fn step_runs_if_one_of_the_files_it_checks_changed() {
         let check = |changed: &[&str], about: &[&str], expected: bool| {
             let tiers = Tiers::Short { changed: changed.iter().map(|path| (*path).to_owned()).collect() };
             assert_eq!(tiers.run_step_about(about), expected, "{changed:?}, {about:?}");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn actions_are_the_first_of_the_known_ones() {
+    fn actions_of_a_wheel_must_begin_the_list_of_known_actions() {
         assert_eq!(count_actions(&ACTION_NAMES[..9].join(" ")), Ok(9));
         assert_eq!(count_actions(&ACTION_NAMES.join(" ")), Ok(10));
         assert!(count_actions("ALLOC FREE_COMPLETED").is_err());

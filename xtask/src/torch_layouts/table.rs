@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_line_is_named() {
+    fn error_names_the_missing_marker_line() {
         let error = |text: &str| Table::parse(text, &LAYOUTS).unwrap_err();
         assert!(error("").contains("begin"));
         assert!(error(BEGIN).contains("end"));
