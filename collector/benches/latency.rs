@@ -37,19 +37,20 @@ const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20
 /// Receive buffer of a viewer that never reads; small, so that data soon waits on the sender's
 /// side.
 const STALLED_BUFFER_BYTES: u32 = 4 << 10;
-/// Greatest accepted ratio of the median with viewers to that without.
+/// Maximum accepted ratio of the median time with viewers to the median time without.
 const MAX_RATIO: f64 = 1.05;
 
-/// The name of a case, its viewers that read, and its viewers that never read.
+/// For each case: name, number of viewers that read, and number of viewers that never read.
 const CASES: [(&str, usize, usize); 4] =
     [("none", 0, 0), ("1 viewer", 1, 0), ("100 that never read", 0, 100), ("1 viewer, 100 that never read", 1, 100)];
 
+/// Number of rounds, and durations of each round's parts.
 #[derive(Clone, Copy)]
 struct Plan {
     rounds: usize,
     paced: Duration,
     tight: Duration,
-    /// Pause in which new viewers receive the state that they start with.
+    /// Pause in which new viewers receive their first data.
     settle: Duration,
     /// Time that the program runs before the first viewer, so that the initial data exceeds the
     /// buffers of viewers that never read.

@@ -33,13 +33,14 @@ const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20
 /// Blocks that are live at a time in the churn cases.
 const LIVE: usize = 512;
 const THREADS: usize = 8;
-/// Pairs in a turn. They fill a fortieth of the ring. A quarter wakes the recorder, so few turns
-/// see it.
+/// Pairs (an allocation and its free) in a turn. They fill a fortieth of the ring. The recorder is
+/// woken when a quarter is filled, so it runs during few turns.
 const PAIRS: usize = 512;
 /// Pairs in a turn during which the recorder reads. They fill less than half of the ring, so the
 /// program never waits.
 const LONG_PAIRS: usize = 8 << 10;
 
+/// Number of turns, and of pairs in a turn.
 #[derive(Clone, Copy)]
 struct Plan {
     turns: usize,
@@ -60,7 +61,7 @@ fn main() {
     live_blocks(Plan { turns: plan.turns.div_ceil(3), ..plan });
 }
 
-/// The fastest turn and the median of all.
+/// The time of a pair in the fastest turn and in the median turn, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Times {
     fastest: f64,
@@ -274,8 +275,8 @@ fn stacks(plan: Plan, handle: &RecorderHandle) {
     );
 }
 
-/// Measures the parts of a pair alone. A pair does not take their sum, since a processor overlaps
-/// them.
+/// Measures the parts of a pair separately. A pair takes less time than the sum of its parts,
+/// because the processor overlaps them.
 fn parts(plan: Plan) {
     let (_recorder, handle) = record();
     println!("The parts of an allocation with its free");

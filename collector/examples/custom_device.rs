@@ -58,7 +58,7 @@ unsafe impl MemoryDevice for CountingDevice {
 
     // SAFETY: The caller's promises are those of `MemoryDevice::buffer`.
     unsafe fn buffer<T: Element>(stream: &StreamId, address: u64, len: usize) -> Result<HostBuffer<T>, DeviceError> {
-        // SAFETY: The caller guarantees it of this device's memory, which is the host's.
+        // SAFETY: The caller gives the guarantees for this device's memory, which is the host's.
         unsafe { HostDevice::buffer(stream, address, len) }
     }
 

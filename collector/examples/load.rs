@@ -96,7 +96,7 @@ impl Program {
         self.until_check = self.until_check.saturating_sub(events);
     }
 
-    /// Returns a size for sequences of `length` tokens, given that for 1000.
+    /// Returns a size for sequences of `length` tokens; `bytes` is the size for 1000 tokens.
     fn scaled(bytes: u64, length: u64) -> u64 {
         (bytes * length / 1000).max(1)
     }

@@ -98,8 +98,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         pool
     }
 
-    /// Registers a callback with which the recorder records the pool's state after dropped events,
-    /// in case the program makes no more calls that would record it.
+    /// Registers a callback with which the recorder records the pool's state after dropped events.
+    /// Otherwise the pool's next call records it, but the program may make no more calls.
     fn register_catch_up(&self) {
         let weak = Arc::downgrade(&self.shared);
         let callback = move || {
@@ -269,8 +269,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().callbacks.push(Box::new(callback));
     }
 
-    /// Returns the site and the time of a call at source line `location`, for the events that the
-    /// call causes. First records the pool's state if events were dropped before.
+    /// Returns the [`Origin`] of a call's events: the site of source line `location`, and the time.
+    /// First records the pool's state if events were dropped before.
     #[inline]
     fn origin(&self, inner: &mut RecordedPool<D>, location: &'static Location<'static>) -> Origin {
         let mut origin = Origin::default();
@@ -453,8 +453,8 @@ pub struct Span<D: MemoryDevice = HostDevice> {
 
 impl<D: MemoryDevice> Drop for Span<D> {
     fn drop(&mut self) {
-        // The lock fails after a panic, when the recording is over anyway, and inside a free-memory
-        // callback.
+        // Locking fails after a panic, when the recording is over anyway, and inside a free-memory
+        // callback. The end is then not recorded.
         if let Ok(mut inner) = self.pool.try_lock() {
             self.pool.record_mark(&mut inner, AnnotationStage::End, &self.name);
         }

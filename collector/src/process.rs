@@ -68,7 +68,8 @@ pub struct Process {
     pub local_rank: Option<u32>,
     /// Name of the machine; empty if the process does not run on Linux.
     pub host: String,
-    /// Time 0 of its events, in nanoseconds since 1970; 0 if only the recording contains it.
+    /// Time 0 of the recording's events, in nanoseconds since 1970; 0 if the receiver must read it
+    /// from the recording's header.
     pub epoch_unix_ns: u64,
 }
 

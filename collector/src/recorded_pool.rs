@@ -193,8 +193,8 @@ impl EventLog {
         }
     }
 
-    /// Converts a time from [`read_clock`](Self::read_clock) to nanoseconds. Only ticks of a
-    /// recorder's clock change; times of another sink already are in nanoseconds.
+    /// Converts a time from [`read_clock`](Self::read_clock) to nanoseconds: ticks of a recorder's
+    /// clock are converted; times for another sink are returned unchanged.
     fn ns_at(&self, time: u64) -> u64 {
         if let Self::Recording { handle } = self { handle.ns_at(time) } else { time }
     }
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Collects event kinds.
+    /// A sink that collects the kinds of all events.
     #[derive(Clone, Default)]
     struct Samples(Arc<Mutex<Vec<EventKind>>>);
 

@@ -16,14 +16,14 @@ use vramscope_trace::{
 #[path = "../src/captured_log.rs"]
 mod captured_log;
 
-/// Longest wait for anything, on a slow machine.
+/// Maximum time that a test waits for an event; only a test that hangs reaches it.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const IDENTITY: &str = "0123456789abcdef0123456789abcdef";
 
 /// Locked while a test's server runs: all tests share one log.
 static LOG: Mutex<()> = Mutex::new(());
 
-/// A server with a token that takes pushed recordings.
+/// A server with a token, to which processes push recordings.
 struct PushServer {
     aggregator: Aggregator,
     hub: Hub,

@@ -30,6 +30,7 @@ use net::Net;
 /// Events per second of the paced program, as in a PyTorch training step.
 const RATE: f64 = 130_000.0;
 
+/// Number of turns, and of unmeasured turns before them.
 struct Plan {
     turns: usize,
     warm_up: usize,

@@ -17,7 +17,7 @@ const WIDTH: usize = 512;
 /// Width of a block's hidden layer.
 const WIDE: usize = 4 * WIDTH;
 const BLOCKS: usize = 8;
-/// Learning rate.
+/// The optimizer's learning rate.
 const RATE: f32 = 1e-3;
 
 type Tensor = PoolSlice<f32, CudaDevice>;

@@ -105,8 +105,8 @@ impl<O: Output> Merger<O> {
         Self { output, context, sources: Vec::new(), last_ns: 0, connections: 0, hold_until_unix_ns: 0 }
     }
 
-    /// Converts a time in nanoseconds since 1970 to nanoseconds since the merged recording's start;
-    /// earlier times become 0.
+    /// Converts the current time, in nanoseconds since 1970, to nanoseconds since the merged
+    /// recording's start; times before the start become 0.
     fn now_ns(&self, now_unix_ns: u64) -> u64 {
         self.context.now_ns(now_unix_ns)
     }
@@ -257,8 +257,8 @@ impl<O: Output> Merger<O> {
         self.pause(joined, now_unix_ns)
     }
 
-    /// Disconnects a process whose events the server does not want for now: as
-    /// [`leave`](Self::leave), without a mark.
+    /// Disconnects a process whose events the server does not want for now. Unlike
+    /// [`leave`](Self::leave), adds no mark of a lost connection.
     pub(super) fn pause(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Option<DisconnectReport> {
         let source = self.source(joined)?;
         (source.connection, source.disconnected_unix_ns) = (None, now_unix_ns);

@@ -16,8 +16,8 @@ use crate::process::{Process, plain};
 pub(super) const WAIT_NS: u64 = 200_000_000;
 /// The most devices of one process. The stream of a process with more is refused.
 const MAX_DEVICES: usize = 64;
-/// The most marks and gaps on a device without other events that are kept for its first event;
-/// further ones are left out.
+/// The most marks and gaps that are kept for a device without other events. They become part of the
+/// merged recording with the device's first other event; further ones are left out.
 const MAX_HELD_MARKS: usize = 1024;
 /// The most decoded entries of one process that may wait to be merged; at the limit, decoding stops
 /// until some are merged. A full state counts as its number of segments and blocks.
@@ -141,7 +141,7 @@ pub(super) struct ProcessSource {
     /// The number of the next event in the process's recording.
     next_event: Option<u64>,
     pub(super) pending: VecDeque<PendingEntry>,
-    /// The number of pending entries, as [`MAX_PENDING_WEIGHT`] counts them.
+    /// The number of pending entries, counting full states as [`MAX_PENDING_WEIGHT`] says.
     pub(super) weight: usize,
     /// The time of the newest entry.
     pub(super) until_ns: u64,
@@ -163,7 +163,7 @@ pub(super) struct ProcessSource {
     pub(super) failure: Option<String>,
     /// The number of missing events.
     pub(super) lost: u64,
-    /// True if an event since the first has not arrived.
+    /// True if events are missing after the first one that arrived.
     has_gap: bool,
 }
 
@@ -190,7 +190,7 @@ impl ProcessSource {
     pub(super) fn step(&mut self, now_unix_ns: u64, context: &mut MergeContext) -> Result<bool, String> {
         self.has_more = true;
         while self.weight < MAX_PENDING_WEIGHT {
-            // Computed in every pass, because the first process's info may move the epoch.
+            // Computed in every pass, because the first process's header may move the epoch.
             let now_ns = context.now_ns(now_unix_ns);
             let Some(item) = self.decoder.next_item().map_err(|error| error.to_string())? else {
                 self.has_more = false;
@@ -348,13 +348,13 @@ impl ProcessSource {
         Ok(())
     }
 
-    /// Returns true if marks and gaps on devices without other events are kept until they have one:
-    /// of a process with several devices. It marks all of them, and normally uses only one.
+    /// Returns true if the process has several devices. It marks all of them but normally uses only
+    /// one, so marks and gaps on a device are kept until the device has another event.
     fn holds_marks(&self) -> bool {
         self.device_infos.len() > 1
     }
 
-    /// Keeps a mark or a gap on a device without other events until it has one.
+    /// Keeps a mark or a gap on a device without other events until the device has another event.
     fn hold_mark(&mut self, local: DeviceId, time_ns: u64, arrived_ns: u64, entry: MergeEntry) {
         let held = self.held_marks.entry(local).or_default();
         if held.len() < MAX_HELD_MARKS {

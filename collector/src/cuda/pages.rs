@@ -31,6 +31,8 @@ struct Page {
 }
 
 impl Pages {
+    /// Creates an empty set of ranges and pages. Returns an error if the device has no virtual
+    /// memory management.
     pub(super) fn new(device: sys::CUdevice) -> Result<Self, DeviceError> {
         use sys::CUdevice_attribute_enum as Attribute;
         if attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)? == 0 {

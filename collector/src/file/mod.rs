@@ -108,7 +108,8 @@ impl fmt::Debug for RecordingFile {
 
 impl RecordingFile {
     /// Creates or truncates the file. A pipe or device is opened for writing. Waits at most 10 s
-    /// until it is open, for example for a reader of the pipe, and as long until it is empty.
+    /// for the file to open, for example for a reader of the pipe, and at most another 10 s for a
+    /// regular file to be emptied.
     ///
     /// # Errors
     /// If it cannot be created, another process records to it, or `keep` limits something that is
@@ -181,7 +182,7 @@ impl RecordingFile {
         let shared = Arc::new(FileQueue::new(queue_bytes, patience));
         let state = Arc::clone(&shared);
         std::thread::Builder::new().name("vramscope-file".into()).spawn(move || {
-            // Wakes waiting callers when this thread ends, even by a panic.
+            // Its drop wakes waiting callers when this thread ends, even by a panic.
             let ending = EndOnDrop(&state);
             work(ending.0);
         })?;
@@ -281,13 +282,13 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// What a path names, opened for writing.
+/// A regular file, or a pipe or device, opened for writing a recording.
 enum Output {
     Disk(Disk),
     Stream(OutputStream),
 }
 
-/// Opens what `path` names for a recording. A regular file keeps its content so far.
+/// Opens the file, pipe or device at `path` for a recording. Does not empty a regular file yet.
 fn open(path: &Path, keep: Keep) -> io::Result<Output> {
     if let Some(disk) = Disk::open(path)? {
         return Ok(Output::Disk(disk));
@@ -303,7 +304,8 @@ fn open(path: &Path, keep: Keep) -> io::Result<Output> {
 /// Empties the opened `storage` and writes chunks of the queue to it, unless the caller no longer
 /// waits for the file. Runs on the file's thread.
 fn begin<S: Storage>(queue: &FileQueue, mut storage: S, reader: Option<File>, keep: Keep) {
-    // Before the file is emptied: a caller that has an error finds the earlier file unchanged.
+    // Checked before the file is emptied: a caller that has stopped waiting and returned an error
+    // finds the earlier file unchanged.
     if !queue.begin_clearing(reader) {
         return;
     }

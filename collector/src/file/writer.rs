@@ -35,13 +35,13 @@ const SYNC_BYTES: u64 = 16 << 20;
 struct Copying {
     /// Where the newest part begins.
     cut: u64,
-    /// Ranges before it that are still to be copied.
+    /// Ranges of header and definition chunks before the newest part that are still to be copied.
     permanent: VecDeque<Range<u64>>,
     /// How far the newest part has been copied.
     at: u64,
     /// Size of the copy so far.
     copied: u64,
-    /// Bytes of it that were copied since it was last synced.
+    /// Bytes that were copied since the copy was last synced.
     unsynced: u64,
 }
 
@@ -57,7 +57,8 @@ pub(super) struct Writer<S> {
     index_len: u64,
     /// Number of times that a sync has begun or ended: odd during a sync.
     syncs: Arc<AtomicU64>,
-    /// Only a limit of the file's size starts another copy.
+    /// True at the end of the recording: then only the limit of the file's size starts another
+    /// copy, not the limit of its duration.
     is_closing: bool,
 }
 
@@ -106,7 +107,7 @@ impl<S: Storage> Writer<S> {
         let len = chunk.bytes.len() as u64;
         if !self.keep.is_everything() {
             if !is_of_the_recording(chunk.kind) {
-                // An index becomes wrong when older chunks are removed; readers do without it.
+                // An index would become wrong when older chunks are removed, so it is not written.
                 return Ok(());
             }
             self.make_room(len, now)?;
@@ -115,7 +116,7 @@ impl<S: Storage> Writer<S> {
         put(&mut self.storage, FileRole::Current, &chunk.bytes).inspect_err(|_| {
             // A pipe cannot be truncated. Readers stop at an incomplete chunk.
             let _ = self.storage.cut(FileRole::Current, begin);
-            self.give_up();
+            self.discard_copy();
         })?;
         self.layout.push(chunk.kind, len, now);
         Ok(())
@@ -154,7 +155,7 @@ impl<S: Storage> Writer<S> {
     /// definitions before it, and everything after it.
     fn begin(&mut self, cut: u64) -> io::Result<()> {
         let permanent = self.layout.permanent_before(cut).collect();
-        retry(&mut self.storage, S::begin_next).inspect_err(|_| self.give_up())?;
+        retry(&mut self.storage, S::begin_next).inspect_err(|_| self.discard_copy())?;
         self.copying = Some(Copying { cut, permanent, at: cut, copied: 0, unsynced: 0 });
         Ok(())
     }
@@ -169,7 +170,7 @@ impl<S: Storage> Writer<S> {
         let Some(copying) = &mut self.copying else { return Ok(()) };
         let is_complete = copy_slice(&mut self.storage, &mut self.slice, copying, self.layout.len(), &self.syncs);
         let (cut, copied) = (copying.cut, copying.copied);
-        if is_complete.inspect_err(|_| self.give_up())? {
+        if is_complete.inspect_err(|_| self.discard_copy())? {
             self.storage.sync_folder();
             self.layout = self.layout.after(cut);
             debug_assert_eq!(self.layout.len(), copied);
@@ -184,7 +185,7 @@ impl<S: Storage> Writer<S> {
     pub(super) fn close(&mut self) {
         self.is_closing = true;
         if self.is_copying() {
-            self.give_up();
+            self.discard_copy();
         }
     }
 
@@ -218,7 +219,7 @@ impl<S: Storage> Writer<S> {
     }
 
     /// Deletes an unfinished copy; the recording's file stays as it is.
-    fn give_up(&mut self) {
+    fn discard_copy(&mut self) {
         self.copying = None;
         self.storage.drop_next();
     }

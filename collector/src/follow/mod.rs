@@ -93,7 +93,7 @@ pub enum FollowErrorKind {
 }
 
 impl FollowError {
-    /// Returns what kind of error this is.
+    /// Returns the cause of the error, as far as a program may want to distinguish it.
     #[must_use]
     pub fn kind(&self) -> FollowErrorKind {
         let Some(source) = self.source() else { return FollowErrorKind::Other };
@@ -133,7 +133,7 @@ struct Reconnect {
     next_attempt: Instant,
     /// The delay after the next attempt.
     delay: Duration,
-    /// When the last attempt succeeded, though no chunks have arrived since.
+    /// When the last attempt succeeded, if no chunks have arrived since.
     connected_at: Option<Instant>,
 }
 
@@ -306,11 +306,11 @@ impl Follower {
         // nothing.
         self.reconnect.take_if(is_stable);
         match &self.reconnect {
-            // Connections are made and lost again without any chunks.
+            // The new connection was lost before any chunks arrived.
             Some(reconnect) if reconnect.lost_at.elapsed() >= self.options.retry_time => {
                 self.finish(FollowEvent::GaveUp(error.into()));
             }
-            // `Resumed` or the like was reported, so the loss is reported again.
+            // Reconnecting was reported, for example as `Resumed`, so the loss is reported again.
             Some(_) if !self.awaits_identity && self.has_chunks => {
                 self.events.push_back(FollowEvent::Disconnected(error.into()));
             }

@@ -40,8 +40,8 @@ impl ChunkCount {
         if self.chunks.load(Ordering::Acquire) > seen { Some(true) } else { is_finished.then_some(false) }
     }
 
-    /// Returns what [`has_more`](Self::has_more) does, or while more may still come a listener for
-    /// the next change.
+    /// Returns the result of [`has_more`](Self::has_more); instead of `None`, returns a listener
+    /// that waits for the next change.
     fn has_more_or_listen(&self, seen: u64) -> Result<bool, EventListener> {
         if let Some(has_more) = self.has_more(seen) {
             return Ok(has_more);

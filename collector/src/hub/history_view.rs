@@ -15,7 +15,7 @@ pub(crate) struct HistoryView {
     permanent: usize,
     /// Bytes of those chunks.
     permanent_bytes: u64,
-    /// Start of the other chunks, in bytes of all chunks ever published.
+    /// Byte offset, in all chunks ever published, at which the other chunks begin.
     begin: u64,
     /// Size of the view in bytes.
     len: u64,

@@ -123,7 +123,7 @@ impl Hub {
         self.0.identity
     }
 
-    /// Notes that the recording has no names.
+    /// Marks the recording as one without names.
     pub(crate) fn set_redacted(&self) {
         self.0.is_redacted.store(true, Ordering::Relaxed);
     }
@@ -156,8 +156,9 @@ impl Hub {
         self.0.lock().file_sync = Some(FileHubSync::new(view));
     }
 
-    /// Notes that the recorder has appended to the file. `offset` is the file's size in bytes if
-    /// the file now ends with the same event as the published chunks, otherwise `None`.
+    /// Updates the point at which viewers switch from the file to the hub, after the recorder has
+    /// appended to the file. `offset` is the file's size in bytes if the file now ends with the
+    /// same event as the published chunks, otherwise `None`.
     pub(crate) fn sync_file(&self, offset: Option<u64>) {
         let mut history = self.0.lock();
         let chunk = history.end;
@@ -166,7 +167,7 @@ impl Hub {
         }
     }
 
-    /// Notes that the file ends before the recording, for example because the disk is full. Viewers
+    /// Marks the file as ended before the recording, for example because the disk is full. Viewers
     /// may still read the part that was written.
     pub(crate) fn file_ended(&self) {
         if let Some(file_sync) = &mut self.0.lock().file_sync {
@@ -251,7 +252,7 @@ impl Hub {
         FiguresWatch(self.clone())
     }
 
-    /// Returns true if anybody [watches](Self::watch_figures) the figures.
+    /// Returns true while at least one [`FiguresWatch`] of this hub exists.
     pub(crate) fn has_watched_figures(&self) -> bool {
         self.0.figures_watches.load(Ordering::Relaxed) > 0
     }

@@ -35,7 +35,7 @@ pub struct Viewer {
     is_resumed: bool,
     /// True once the first chunk has been chosen.
     has_begun: bool,
-    /// Number of chunks before the last skip.
+    /// Number of the chunk at which the viewer last skipped.
     before_skip: u64,
     /// The viewer has all definitions before this chunk number.
     defined: u64,
@@ -47,7 +47,7 @@ pub struct Viewer {
     missed: u64,
     /// Smallest lag so far, in bytes.
     least_lag: u64,
-    /// Reads the file, until its end is reached.
+    /// The reader of the file, until the viewer has switched to the hub's chunks.
     file_reader: Option<FileReader>,
     /// Why the file cannot be read.
     failure: Option<io::Error>,
@@ -162,8 +162,8 @@ impl Viewer {
         history.chunks_from(self.next).next()
     }
 
-    /// Jumps to another chunk if the viewer cannot take the chunks in order, and counts the skipped
-    /// events. It jumps at its beginning, when its next chunk was dropped, and when it is too slow.
+    /// Chooses the chunk that the viewer takes next, and counts the events that it skips. A viewer
+    /// skips chunks when it begins, when its next chunk was dropped, and when it is too slow.
     fn choose_next(&mut self, history: &History) {
         let is_new = self.end_event.is_none() && !self.is_resumed;
         let target = if !self.has_begun {
@@ -194,11 +194,13 @@ impl Viewer {
         moment.zip(self.end_event).map_or(0, |(moment, last_taken)| moment.saturating_sub(last_taken))
     }
 
-    /// Goes back to the newest full state that was taken, or before the first one to the
-    /// recording's beginning: the next chunks are the header, all definitions, that state and what
-    /// follows it. If it has been dropped, or the viewer still [reads from a
-    /// file](Self::reads_file), the viewer begins like a new one at the newest state, and counts
-    /// the skipped events. A viewer that has taken nothing begins as it would have.
+    /// Goes back to the newest full state that the viewer has taken: the next chunks are the
+    /// header, all definitions, that full state and all chunks after it. If the viewer has taken
+    /// no full state yet, it goes back to the recording's beginning.
+    ///
+    /// If that state has been dropped, or the viewer still [reads from a file](Self::reads_file),
+    /// the viewer continues at the newest full state and counts the skipped events. A restart has
+    /// no effect on a viewer that has taken nothing.
     pub fn restart(&mut self) {
         if !self.has_begun && self.file_reader.is_none() {
             return;
@@ -207,7 +209,7 @@ impl Viewer {
         let history = shared.lock();
         let begin = history.begin_before(self.next).unwrap_or_else(|| history.begin(ViewFrom::Newest));
         self.file_reader = None;
-        // Definitions alone are no progress, and what follows the state is repeated.
+        // Definitions alone are no progress, and the chunks after the state are repeated.
         (self.before_skip, self.defined, self.next) = (begin, 0, begin);
         (self.has_begun, self.least_lag) = (history.end > 0, u64::MAX);
         self.missed = self.events_until(begin, &history);

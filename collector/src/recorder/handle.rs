@@ -86,8 +86,8 @@ impl RecorderHandle {
         self.numbers().define(self, add)
     }
 
-    /// Returns the number of a mark's name in this recording. Names are limited: a program that
-    /// numbers its steps has a new one for each.
+    /// Returns the number of a mark's name in this recording. The number of names is limited,
+    /// because a program that numbers its steps has a new name for each step.
     pub fn name(&mut self, name: &str) -> StringId {
         self.numbers().name(self, name)
     }
@@ -108,12 +108,12 @@ impl RecorderHandle {
         self.event(&Event { device, time_ns: self.now_ns(), kind });
     }
 
-    /// Blocks until all events put through any handle have been passed to the file and the hub.
-    /// Returns at once if the recording has ended.
+    /// Blocks until all events recorded through any handle have been passed to the file and the
+    /// hub. Returns at once if the recording has ended.
     pub fn flush(&self) {
         let mut state = self.shared.lock();
-        // The current pass may already have read this ring. The next pass finds everything; events
-        // with times of another clock may be left for the pass after that.
+        // The current merge pass may already have read this ring. The next pass reads every event,
+        // but may leave events whose times are from another clock for the pass after it.
         let until = state.passes + 3;
         state.flushes += 1;
         while !state.is_ended && state.passes < until {
@@ -123,8 +123,8 @@ impl RecorderHandle {
         state.flushes -= 1;
     }
 
-    /// Writes a full state after all events put through any handle so far, so that a viewer of the
-    /// hub can begin there, and blocks until it has been passed on.
+    /// Writes a full state after all events recorded through any handle so far, so that a viewer of
+    /// the hub can begin there. Blocks until file and hub have the state.
     pub fn write_state(&self) {
         self.flush();
         self.shared.lock().wants_state = true;
@@ -274,7 +274,8 @@ impl RecorderHandle {
                 .side_records
                 .extend(device_state.map(|state| (ring.number, SideRecord::DeviceState(device, Box::new(state)))));
             drop(state);
-            // Half a ring has room for both. If the recording ends meanwhile, they do not matter.
+            // Half a ring has room for the gap and the state. If the recording ends meanwhile, they
+            // are not needed.
             if lost > 0 && ring.event(&gap, unit) && has_state {
                 ring.packer.side_record(&mut ring.out);
             }

@@ -96,8 +96,8 @@ struct LiveMetrics {
 }
 
 impl ServedContent {
-    /// Returns the metrics of the live recording, of the ranks of a run, and of this process, which
-    /// `/metrics` has too.
+    /// Returns the metrics of the live recording, of the ranks of a run, and of this process. They
+    /// are a part of those that `/metrics` returns.
     #[must_use]
     pub fn metrics(&self) -> Vec<MetricFamily> {
         let mut families = Families::default();
@@ -107,7 +107,7 @@ impl ServedContent {
 }
 
 impl Metrics {
-    /// Returns the current values of the metrics of what a server offers.
+    /// Returns the current values of the metrics of `content` and of this process.
     fn read(content: &ServedContent) -> Self {
         let figures = |hub: &Hub| match &content.aggregator {
             None => hub.figures(),
@@ -159,11 +159,11 @@ impl ProcessMetrics {
             line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
         });
         let open_files = std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as u64);
-        // One of the open files is the folder that is listed here.
+        // One of the open files is the folder `/proc/self/fd` itself, which this reads.
         Self { resident_bytes: resident.map(|kib| kib << 10), open_files: open_files.map(|files| files - 1) }
     }
 
-    /// Returns no values; only Linux has them in `/proc`.
+    /// Returns no values, because this system has no `/proc`.
     #[cfg(not(target_os = "linux"))]
     fn read() -> Self {
         Self::default()

@@ -50,10 +50,11 @@ use tls::TlsAcceptor;
 pub use tls::TlsError;
 pub use urls::page_address;
 
-/// How long responses in progress may take when the server stops; then they are cut off.
+/// How long responses in progress may take when the server stops; then their connections are
+/// closed.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
-/// A running HTTP server. Dropping it stops it.
+/// A running HTTP server. Dropping this value stops the server.
 ///
 /// ```
 /// use vramscope_collector::{Hub, ServedContent, Server, ServerOptions};
@@ -140,8 +141,8 @@ impl fmt::Debug for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.send_replace(true);
-        // The thread is not joined: it may be reading from a disk that hangs. It gives responses
-        // SHUTDOWN_TIME, and its blocking threads once more.
+        // The thread is not joined: it may be reading from a disk that hangs. Responses may take
+        // SHUTDOWN_TIME, and then blocking threads as long again.
         let _ = self.finished.recv_timeout(SHUTDOWN_TIME * 3);
     }
 }

@@ -28,7 +28,8 @@ use crate::push_protocol::PushReply;
 const MAX_MESSAGE_BYTES: usize = 65 << 20;
 /// The most bytes of a text message from a process; a longer one ends the connection.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// A process is disconnected after being silent for this long. It pings the server every 15 s.
+/// A process that sends nothing for this long is disconnected. A working process pings the server
+/// every 15 s.
 const SILENCE_TIME: Duration = Duration::from_secs(45);
 /// The most bytes of a close reason; the rest is cut off. WebSocket control frames have room for no
 /// more.
@@ -43,7 +44,7 @@ pub(super) async fn push(
     let Some(aggregator) = state.content.aggregator.clone().filter(|_| state.content.accepts_push) else {
         return Ok((StatusCode::NOT_FOUND, "this server does not take pushed recordings\n").into_response());
     };
-    // The token is not taken from the first message, as at `/ws`: messages here may be large, so
+    // Unlike at `/ws`, the first message cannot bring the token: messages here may be large, so
     // unauthorized clients must not get a socket.
     if !rights.can_view || rights.has_wrong_token {
         return Ok((StatusCode::UNAUTHORIZED, TOKEN_REQUIRED).into_response());

@@ -137,7 +137,8 @@ async fn file(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    // A rejection's message would repeat the path, which may be markup.
+    // The message of `PathRejection` is not sent, because it repeats the path, which may contain
+    // markup.
     let Ok(Path((index, name))) = path else { return not_found() };
     match state.content.files.get(index) {
         Some(file) if file.name == name => {

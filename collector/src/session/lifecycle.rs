@@ -137,8 +137,8 @@ pub struct ProcessLocal<T: 'static> {
     newest: AtomicPtr<ProcessValue<T>>,
 }
 
-#[derive(Debug)]
 /// The value of a [`ProcessLocal`] in the process with this generation.
+#[derive(Debug)]
 struct ProcessValue<T> {
     generation: u32,
     value: T,

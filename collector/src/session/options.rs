@@ -54,12 +54,12 @@ pub struct RecordingOptions {
     pub record: Option<PathBuf>,
     /// How much of the recording the file keeps.
     pub keep: Keep,
-    /// What happens when the program is faster than the recorder, if it was set.
+    /// What happens when the program is faster than the recorder; `None` if the variable is unset.
     pub overflow: Option<Overflow>,
     /// Address of the server to push to.
     pub push: Option<PushAddress>,
-    /// The rank of the parent of a forked child; no numbers elsewhere. A child whose environment
-    /// still has this rank is recorded without a rank.
+    /// In a forked child, the rank of its parent; in other processes, no numbers. If the child's
+    /// environment still has its parent's rank, the child is recorded without a rank.
     pub parent_rank: Rank,
     /// True to record without names; see [`Outputs::redact`](crate::Outputs::redact).
     pub redact: bool,

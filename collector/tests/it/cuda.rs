@@ -247,7 +247,7 @@ fn pool_continues_after_out_of_memory() {
         assert_eq!(wrong.read(), Ok(vec![0]));
         assert!(pool.memory_stats().num_ooms == 1);
     }
-    // The driver rejects a request, and works afterwards.
+    // The driver rejects this request, and must work afterwards.
     let pool = pool_in(&context, Settings::default());
     // SAFETY: The request fails, so no memory is read.
     let error = unsafe { pool.on(&stream).alloc::<u8>(total as usize + (1 << 30)) }.unwrap_err();

@@ -11,15 +11,15 @@ use vramscope_trace::{DeviceId, NullSink, SiteId, StreamId};
 use crate::gpu;
 
 const MIB: u64 = 1 << 20;
-/// Least memory that a device needs for these tests.
+/// Minimum memory that a device needs for these tests, in bytes.
 const CAPACITY: u64 = 256 * MIB;
 const STREAM: StreamId = StreamId(0);
 
 /// A device whose memory the tests can write and read.
 trait TestDevice: Device {
-    /// Whether the device rejects addresses that it did not hand out.
+    /// True if the device rejects addresses that it did not return.
     const CHECKS_ADDRESSES: bool;
-    /// Whether no other program uses the memory, so that the number of free bytes is exact.
+    /// True if no other program uses the memory, so that the number of free bytes is exact.
     const FREE_BYTES_ARE_EXACT: bool;
 
     /// Sets all bytes of a range.
@@ -77,7 +77,8 @@ impl TestDevice for CudaDevice {
     }
 }
 
-/// Checks the number of free bytes; exactly, or within 64 MiB where a driver keeps some itself.
+/// Checks the number of free bytes: exactly if it is exact, otherwise within 64 MiB, because a
+/// driver keeps some memory for itself.
 fn check_free<D: TestDevice>(device: &D, expected: u64) {
     let free = device.memory().free_bytes;
     if D::FREE_BYTES_ARE_EXACT {

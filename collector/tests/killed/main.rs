@@ -27,11 +27,12 @@ mod wait_until;
 use program::Program;
 use wait_until::{TIMEOUT, wait_until};
 
-/// Events per second. Unoptimized code cannot encode 500,000 for a file and a viewer.
+/// Events per second of the recorded program. Unoptimized code cannot encode 500,000 for both a
+/// file and a viewer.
 const RATE: u64 = if cfg!(debug_assertions) { 100_000 } else { 500_000 };
-/// Age of a lost event from which on its kill is printed.
+/// Age of the oldest lost event, in milliseconds, above which the result of a kill is printed.
 const SHOWN_AGE_MS: f64 = 125.0;
-/// Longest time before a program is killed.
+/// Maximum time that a program runs before it is killed.
 const MAX_LIFE: Duration = Duration::from_millis(1000);
 /// Set in the child process: the file to record to.
 const FILE: &str = "VRAMSCOPE_KILLED_FILE";
@@ -39,7 +40,7 @@ const FILE: &str = "VRAMSCOPE_KILLED_FILE";
 /// only the newest part of the recording.
 const MODE: &str = "VRAMSCOPE_KILLED_MODE";
 const MODES: [&str; 3] = ["", "watched", "newest"];
-/// A program whose chunks end after a time, not because they are full.
+/// The mode of a program so slow that its chunks end by their age, not because they are full.
 const SLOW: &str = "slow";
 const SLOW_RATE: u64 = 5000;
 /// Prefix of the line that the child prints after each burst; the time and the number of events
@@ -174,7 +175,8 @@ fn file_of_a_killed_program_is_readable() {
     let kills: u64 = env::var("VRAMSCOPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("killed.vram");
-    // The golden ratio spreads the kills evenly, in step with no period of the program.
+    // Multiples of the golden ratio spread the times of the kills evenly, independently of any
+    // period in the program.
     let moment = |n: u64| MAX_LIFE.mul_f64((n as f64 * 0.618_034).fract());
     let fast = (0..kills).map(|n| kill(&path, MODES[n as usize % MODES.len()], moment(n))).collect();
     print_results(fast);
@@ -204,7 +206,7 @@ fn events_reach_the_file_of_a_running_program() {
         let mut child = start(&path, mode);
         let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let made = first_events(&mut output);
-        // The program goes on, and does not flush its recording.
+        // The program continues to run and does not flush its recording.
         let drain = std::thread::spawn(move || io::copy(&mut output, &mut io::sink()));
         wait_until("the file has the events", || {
             let mut recording = Recording::new();

@@ -1,10 +1,11 @@
 //! `/fleet/ws`: all ranks of a training run, for the page that shows them.
 //!
 //! The server sends one text message, `{"run": "NAME", "allowed": true}` with the name of the run
-//! and whether this client may give commands, and then binary messages, at most ten a second. A
-//! client that receives slowly skips views, because a message is made when the last one has been
-//! sent. The client sends commands as JSON: `{"open": "IDENTITY"}` and `{"close": "IDENTITY"}`.
-//! Only a command that fails is answered: `{"error": "…"}`.
+//! and whether this client may give commands. Then it sends views (the state of all ranks) as
+//! binary messages, at most ten a second. A client that receives slowly skips views, because a view
+//! is encoded when the previous one has been sent. The client sends commands as JSON:
+//! `{"open": "IDENTITY"}` and `{"close": "IDENTITY"}`. Only a command that fails is answered:
+//! `{"error": "…"}`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use super::sockets;
 
 /// Shortest time between two messages with views.
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// Commands of a client that are carried out in one second; further ones fail.
+/// Maximum number of commands of one client that are carried out in one second; further ones fail.
 const MAX_COMMANDS: u32 = 20;
 
 /// A command of a client. Its argument is the identity of a process.
@@ -75,7 +76,7 @@ pub(super) async fn follow(
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
             },
         };
-        // A client that receives nothing for long ends with an error of the stream.
+        // If a client receives nothing for long, sending returns an error and the connection ends.
         if let Some(message) = message
             && socket.send(message).await.is_err()
         {

@@ -87,7 +87,8 @@ const REQUEST_ATTACKS: &[RequestAttack] = &[
             ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 401),
             ("GET /trace.vram?token=wrong HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 401),
             ("GET /push HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nUPGRADE", 401),
-            // Without a name, too: what needs the token depends on the server, not on the request.
+            // This also holds without a name in the path: whether a URL needs the token depends on
+            // the server, not on the request.
             ("GET /trace.vram HTTP/1.1\r\nHEAD", 401),
         ],
     ),
@@ -294,7 +295,8 @@ fn check_request(server: &TestServer, request: &str, expected: u16) -> String {
     if !request.contains("\r\n\r\n") {
         request.push_str("\r\n");
     }
-    // The server waits for another request, unless it has refused the bytes of this one.
+    // If the server has read the whole request, it waits for another one, which ends the
+    // connection.
     let is_kept_open = !request.contains("close\r\n");
     let response = server.request(&if is_kept_open { format!("{request}{LAST_REQUEST}") } else { request.clone() });
     let last = response.rfind("HTTP/1.1 200 ").filter(|_| is_kept_open && response.ends_with("ok\n"));

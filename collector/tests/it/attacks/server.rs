@@ -15,16 +15,16 @@ use vramscope_collector::{
 };
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
 
-/// The token of the servers that have a given one.
+/// The token of servers whose token is not generated.
 pub(crate) const TOKEN: &str = "the-right-token";
-/// The `client_timeout` of servers: longer than a test. What such a server does, it does not do
-/// because a client was slow.
+/// The `client_timeout` of servers, longer than a test: so a server never closes a connection
+/// because a client is slow.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The `client_timeout` of [impatient](TestServer::impatient) servers.
 pub(crate) const SHORT_CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The servers' limit on connections.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
-/// Longest wait for anything, on a slow machine.
+/// Maximum time that a test waits for a socket; only a test that hangs reaches it.
 pub(crate) const SOCKET_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a server is protected.
@@ -53,14 +53,14 @@ pub(crate) struct TestServer {
     pub(crate) server: Server,
     /// The token, if the server has one.
     pub(crate) token: Option<String>,
-    /// The names of the marks that commands have made.
+    /// The names of the marks that clients have made by commands.
     pub(crate) marks: Arc<Mutex<Vec<String>>>,
     tls: Option<Arc<ClientConfig>>,
     hub: Hub,
     encoder: Encoder,
     viewer: Option<TestViewer>,
     protection: Protection,
-    /// Has the certificate, if the server has one.
+    /// The folder with the server's certificate, if it has one.
     folder: PathBuf,
 }
 

@@ -51,7 +51,8 @@ fn many_without_token(server: &TestServer) {
     let mut clients = open(server);
     let mut viewer = server.open_viewer();
     assert!(matches!(viewer.read(), Ok(Message::Binary(_))));
-    // The first ones are waited for, the last ones are too many.
+    // The server waits for the tokens of the first sockets, and closes the last ones, which exceed
+    // the limit.
     assert_eq!(close_code(&mut clients[299]), 1013);
     let impatient = server.impatient();
     let codes: Vec<u16> = open(&impatient).into_iter().map(|mut socket| close_code(&mut socket)).collect();

@@ -11,7 +11,7 @@ use crate::attacks::server::{
 };
 use crate::attacks::{Attack, check};
 
-/// More connections than may be open at once.
+/// Number of connections in a flood, more than may be open at once.
 const FLOOD_CONNECTIONS: usize = 5 * MAX_CONNECTIONS;
 
 /// Opens many connections that send `first` and nothing more.
@@ -56,7 +56,7 @@ fn without_a_token(server: &TestServer) {
     check_flood(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
 }
 
-/// Sends `text`, and then a letter again and again, byte by byte until the server closes the
+/// Sends `text` and then one letter repeatedly, byte by byte, until the server closes the
 /// connection. Returns the response.
 fn send_slowly(stream: &mut Box<dyn Stream>, text: &str) -> String {
     let start = Instant::now();

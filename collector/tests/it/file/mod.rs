@@ -10,8 +10,9 @@ use vramscope_trace::{Chunk, Recording, RecordingInfo};
 mod program;
 use program::Program;
 
-/// The most bytes that an event, and a chunk beside its events, take in a file.
+/// Maximum size of an event in a file, in bytes, on average.
 const BYTES_PER_EVENT: u64 = 5;
+/// Maximum size of a chunk without its events, in bytes.
 const BYTES_PER_CHUNK: u64 = 1 << 10;
 
 fn record(path: &Path, keep: Keep, hub: &Hub, rate: u64, time: Duration) -> Summary {
@@ -52,8 +53,8 @@ fn chunks(bytes: &[u8]) -> u64 {
     count
 }
 
-/// Records at each rate, and prints the sizes of the files. How many chunks a file has depends on
-/// how fast this machine is at the moment; what they take does not.
+/// Records at each rate, prints the sizes of the files and checks them. The number of chunks in a
+/// file depends on the machine's speed; the size of a chunk does not.
 fn print_sizes(rates: &[u64], time: Duration) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");

@@ -54,9 +54,8 @@ impl<S: Sink, C: Fn() -> u64> Program<S, C> {
         }
     }
 
-    /// Makes about `rate` events per second, in all as many as fit into `time`; a busy machine
-    /// takes longer to make them. After each burst, calls `report` with the time and the number of
-    /// events so far.
+    /// Makes `rate` events for each second of `time`, at about this rate; a busy machine takes
+    /// longer. After each burst, calls `report` with the time and the number of events so far.
     pub(crate) fn run(&mut self, rate: u64, time: Duration, mut report: impl FnMut(u64, u64)) {
         let (start, start_blocks) = (Instant::now(), self.blocks);
         let blocks_in = |time: Duration| time.as_nanos() as u64 * rate / EVENTS_PER_BLOCK / 1_000_000_000;

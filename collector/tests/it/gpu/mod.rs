@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vramscope_collector::{CudaDevice, CudaError};
 
+/// Locked by the test that uses the GPU.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Waits for exclusive use of the GPU. Without a GPU it prints `SKIPPED` and returns `None`.

@@ -44,6 +44,7 @@ fn observers_run_in_order_and_may_use_the_pool() {
     assert_eq!(calls.lock().unwrap().len(), 4);
 }
 
+/// Buffers that a program can spare.
 type Cache = Arc<Mutex<Vec<PoolSlice<u8>>>>;
 
 /// Registers a callback that empties a cache of buffers. Returns the cache and the number of calls.

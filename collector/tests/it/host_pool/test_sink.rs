@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use vramscope_collector::{FreeError, HostDevice, HostPool, Settings};
 use vramscope_trace::{Definition, Definitions, Event, EventKind, MemorySink, MemoryState, Sink, SiteId, StringId};
 
-/// Keeps a pool's events and definitions. Clones share them.
+/// A sink that keeps a pool's events and definitions. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct TestSink {
     pub(crate) memory: Arc<Mutex<MemorySink>>,
