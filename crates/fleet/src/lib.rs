@@ -22,10 +22,10 @@
 //! A run has three JetStream streams; [`subjects`] has their names.
 //!
 //! - `events`: the chunks of all recordings, on one subject for each process, limited by bytes and
-//!   age. Each message has a number, which counts up within a process. Every so often a process
-//!   repeats header, definitions and newest full state, so that a reader can start there.
-//! - `summaries`: what each process holds, ten times a second.
-//! - `processes`: the newest description of each process, with the place of its last start.
+//!   age. The messages of a process are numbered. A process regularly sends a *start*: header,
+//!   all definitions and newest full state, so that a reader can begin there.
+//! - `summaries`: a summary of each process's memory, ten times a second.
+//! - `processes`: the newest description of each process, with the position of its last start.
 #![forbid(unsafe_code)]
 
 mod address;

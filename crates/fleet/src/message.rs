@@ -3,13 +3,14 @@
 use async_nats::HeaderMap;
 use bytes::Bytes;
 
-/// Header with a message's number among those of its process, from 0.
+/// Header with the number of a message; the messages of a process are numbered from 0.
 const NUMBER: &str = "Vramscope-Number";
 /// Header with the number of the chunk after the message's chunks.
 const NEXT: &str = "Vramscope-Next";
-/// Header with the events that are missing before the message's chunks.
+/// Header with the number of events that are missing before the message's chunks.
 const MISSED: &str = "Vramscope-Missed";
-/// Header with the number below which the broker has all messages of the process.
+/// Header with the value of [`ChunkMessage::stored`]: the broker had acknowledged all messages of
+/// the process with lower numbers.
 const STORED: &str = "Vramscope-Stored";
 /// Header with the message's [flags](ChunkMessage), separated by spaces.
 const FLAGS: &str = "Vramscope-Flags";
@@ -21,20 +22,22 @@ const FLAG_NAMES: [&str; 3] = ["start", "continues", "end"];
 
 /// A part of a process's recording, as the broker stores it.
 ///
-/// The messages of one process are numbered; a number always stands for the same content, so that
-/// a repeated message does no harm.
+/// The messages of a process are numbered. A message that is sent again has its number and content,
+/// so readers recognize repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkMessage {
-    /// Its number among the messages of the process, from 0.
+    /// Number of the message; the messages of a process are numbered from 0.
     pub number: u64,
-    /// The number of the chunk after its chunks.
+    /// Number of the chunk after the message's chunks.
     pub next: u64,
-    /// Events that are missing before its chunks, because the broker was too slow.
+    /// Number of events that are missing before the message's chunks, because the broker was too
+    /// slow.
     pub missed_events: u64,
-    /// When it was sent first, the broker had acknowledged all messages with lower numbers than
-    /// this. The process sends all others again if need be.
+    /// Number below which the broker had acknowledged all messages when this message was first
+    /// sent. The process sends the other messages again until they are acknowledged.
     pub stored: u64,
-    /// True if its chunks begin with the header and all definitions: a reader can begin here.
+    /// True if the message's chunks begin with the header and all definitions, so that a reader can
+    /// begin here.
     pub is_start: bool,
     /// True if the chunks continue in the next message.
     pub continues: bool,

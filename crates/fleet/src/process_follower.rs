@@ -16,25 +16,26 @@ use crate::reorder_buffer::ReorderBuffer;
 use crate::subject_reader::SubjectReader;
 use crate::subjects;
 
-/// Interval at which the connection of a silent process is checked.
+/// Interval at which the follower checks for overdue messages and for a lost process.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// A process without any message for this long counts as disconnected.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// How following a process is directed and what it reports.
+/// The interface of a [`ProcessFollower`] to its owner, which answers its questions and receives
+/// its reports.
 pub(crate) trait ProcessObserver {
     /// Returns true if no summary of the process has arrived for [`SILENCE`].
     fn is_silent(&self) -> bool;
-    /// Asks the process to repeat what a reader begins with.
+    /// Requests a start (header, definitions and full state) from the process.
     fn request_start(&self) -> impl Future<Output = ()> + Send;
-    /// Takes the number of the process's first device in the aggregator's recording.
+    /// Receives the number of the process's first device in the aggregator's recording.
     fn set_device(&self, device: u16);
-    /// Learns that the process seems to be lost, and everything of it at the broker has been read.
+    /// Is called when the process seems to be lost and all its stored messages have been read.
     fn set_lost(&self);
 }
 
-/// Reads the events of one process while `is_open` is true, until they have been read to their end,
-/// are invalid, or the aggregator refuses them.
+/// A reader of one process's events, which passes them to an aggregator while the process is open.
+/// It ends at the recording's end, or if the events are invalid or the aggregator refuses them.
 pub(crate) struct ProcessFollower<O> {
     process: Process,
     aggregator: Aggregator,
@@ -54,7 +55,7 @@ pub(crate) struct ProcessFollower<O> {
 }
 
 impl<O: ProcessObserver> ProcessFollower<O> {
-    /// Creates a follower that begins at the start of the `history`, or at the process's newest
+    /// Creates a follower that begins with events of the age `history`, or at the process's newest
     /// start if that is older.
     pub(crate) fn new(
         connection: Connection,
@@ -82,16 +83,18 @@ impl<O: ProcessObserver> ProcessFollower<O> {
         }
     }
 
-    /// Reads until the end, and returns why that is; `None` if the sender of `is_open` was dropped.
+    /// Reads while `is_open` is true, until reading ends, and returns why it ended; `None` if the
+    /// sender of `is_open` was dropped.
     pub(crate) async fn run(mut self, is_open: watch::Receiver<bool>) -> Option<Stop> {
         let stop = self.read(is_open).await.err();
         self.with_connection(drop).await;
         stop
     }
 
-    /// Reads until the sender of `is_open` is dropped; fails if nothing can be read any more.
+    /// Reads until the sender of `is_open` is dropped (`Ok`), or until reading ends for another
+    /// reason (`Err`).
     async fn read(&mut self, mut is_open: watch::Receiver<bool>) -> Result<(), Stop> {
-        // Not at once: what the broker has stored comes first.
+        // The first check is not at once, because stored messages must be read first.
         let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
         loop {
             if !*is_open.borrow_and_update() {
@@ -116,7 +119,8 @@ impl<O: ProcessObserver> ProcessFollower<O> {
         }
     }
 
-    /// Passes on what has waited for too long, and notices that the process is lost.
+    /// Passes on messages that have waited too long for a missing one, and checks whether the
+    /// process is lost.
     async fn check(&mut self) -> Result<(), Stop> {
         let overdue = self.order.take_overdue(Instant::now(), self.reader.receiving_since());
         self.assemble(overdue).await?;
@@ -134,8 +138,8 @@ impl<O: ProcessObserver> ProcessFollower<O> {
         Ok(())
     }
 
-    /// Stops reading until the process is opened again. Keeps no messages: the number of paused
-    /// processes is not limited.
+    /// Stops reading until the process is opened again. Drops all waiting messages, because the
+    /// number of paused processes is not limited.
     async fn pause(&mut self) {
         self.reader.pause();
         if !self.order.is_empty() || self.assembler.joined_bytes() > 0 {
@@ -145,7 +149,7 @@ impl<O: ProcessObserver> ProcessFollower<O> {
         self.with_connection(ProcessConnection::pause).await;
     }
 
-    /// Takes the next message.
+    /// Handles the next message from the broker.
     ///
     /// A message with invalid headers is ignored: the process did not send it. A broker can be made
     /// to publish messages of other streams on the process's subject.
@@ -164,7 +168,7 @@ impl<O: ProcessObserver> ProcessFollower<O> {
         }
     }
 
-    /// Takes messages that are in order.
+    /// Handles messages that are in order: passes their new chunks to the aggregator.
     async fn assemble(&mut self, messages: Vec<ChunkMessage>) -> Result<(), Stop> {
         for message in messages {
             let assembled = self.assembler.push(&message);
@@ -199,14 +203,14 @@ impl<O: ProcessObserver> ProcessFollower<O> {
                 let resume = connection.resume();
                 let was_connected = std::mem::replace(&mut self.was_connected, true);
                 if was_connected && resume == 0 {
-                    // The aggregator has forgotten the process in favour of others: begin at a
+                    // The aggregator has forgotten the process, so its events continue at the next
                     // start.
                     (self.was_connected, self.has_device) = (false, false);
                     self.assembler = Assembler::new();
                     return Ok(());
                 }
                 if !was_connected && resume > 0 {
-                    // The process was read before: leave out what the aggregator has.
+                    // The process was read before, so chunks that the aggregator has are left out.
                     self.assembler.restart_from(resume);
                     self.connection = Some(connection);
                     return Ok(());
@@ -249,13 +253,14 @@ impl<O: ProcessObserver> ProcessFollower<O> {
     }
 }
 
-/// Returns that the aggregator has panicked, which the panic hook has reported.
+/// Returns the reason [`Stop::Refused`] for a panic of the aggregator, which the panic hook has
+/// already reported.
 fn panicked() -> Stop {
     Stop::Refused("internal error in the aggregator; see the server's output".to_owned())
 }
 
-/// Runs `act` on a blocking thread: the aggregator's lock may be held for long. Returns `None`
-/// after a panic, which the panic hook has reported.
+/// Runs `act` on a blocking thread, because the aggregator's lock may be held for long. Returns
+/// `None` after a panic, which the panic hook has already reported.
 async fn blocking<A: Send + 'static, T: Send + 'static>(
     argument: A,
     act: impl FnOnce(A) -> T + Send + 'static,

@@ -7,13 +7,14 @@ use vramscope_insight::fleet::{Mesh, ProcessDescription};
 use crate::address::PushMode;
 use crate::subjects;
 
-/// The environment variable with the mesh of the run; see [`Mesh`].
+/// Environment variable with the run's device mesh, such as `pp=4,dp=2,tp=8`; see [`Mesh`].
 const MESH_VARIABLE: &str = "VRAMSCOPE_MESH";
 
-/// The longest mesh, in bytes: a mesh has a few dimensions with short names.
+/// Maximum length of the text of a mesh, in bytes.
 const MAX_MESH_BYTES: usize = 256;
 
-/// What a reader needs to know of a process: who it is, and where its newest start is.
+/// The description of a process that it stores at the broker: its identity, rank and machine, and
+/// the position of its newest start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ProcessRecord {
     #[serde(flatten)]
@@ -22,34 +23,36 @@ pub(crate) struct ProcessRecord {
     pub(crate) details: Details,
 }
 
-/// The part of a [`ProcessRecord`] beside the process's own description.
+/// The changing part of a [`ProcessRecord`]: position of the newest start, mesh, and state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Details {
     /// Sequence number, in the stream of events, of the message with the newest start; 0 if there
     /// is none.
     pub(crate) start_sequence: u64,
-    /// When that message was sent, in milliseconds since 1970 by the process's clock.
+    /// When the message with the newest start was sent, in milliseconds since 1970 by the process's
+    /// clock.
     pub(crate) start_unix_ms: u64,
-    /// When this description was sent, likewise.
+    /// When this description was sent, in milliseconds since 1970 by the process's clock.
     pub(crate) sent_unix_ms: u64,
     /// The mesh of the run, such as `pp=4,dp=2,tp=8`; empty if it is unknown.
     pub(crate) mesh: String,
-    /// True if the process sends all events, false if it sends those that a server asks for.
+    /// True if the process sends all events, false if it sends events only while a server requests
+    /// them.
     pub(crate) sends_all: bool,
     /// True once the recording is complete.
     pub(crate) has_ended: bool,
 }
 
 impl Details {
-    /// Returns the details of a process that has sent nothing.
+    /// Returns the details of a process that has sent no messages yet.
     pub(crate) fn new(mode: PushMode) -> Self {
         let mesh = std::env::var(MESH_VARIABLE).ok().filter(|mesh| mesh.parse::<Mesh>().is_ok());
         Self { sends_all: mode == PushMode::All, mesh: mesh.unwrap_or_default(), ..Self::default() }
     }
 
-    /// Returns a key that sorts descriptions by what to forget first if there are too many: ended
-    /// processes, then those with the oldest description.
+    /// Returns a sort key by which too many processes are forgotten, the smallest first: ended
+    /// processes, then processes with the oldest description.
     pub(crate) fn forget_first(&self) -> (bool, u64) {
         (!self.has_ended, self.sent_unix_ms)
     }
@@ -61,7 +64,7 @@ impl ProcessRecord {
         serde_json::to_string(self).expect("texts and numbers always serialize")
     }
 
-    /// Returns what the fleet shows of the process.
+    /// Returns the description of the process for the fleet view.
     pub(crate) fn description(&self) -> ProcessDescription {
         let process = &self.process;
         let mesh: Mesh = self.details.mesh.parse().unwrap_or_default();
@@ -75,8 +78,9 @@ impl ProcessRecord {
         }
     }
 
-    /// Replaces the time of the start by the broker's, which stored this record at `stored_unix_ms`
-    /// of its clock. The process's clock may be off, and counts for durations only.
+    /// Converts the time of the newest start to the broker's clock, by which this record was stored
+    /// at `stored_unix_ms`. The process's clock may be wrong, so only the duration between start
+    /// and record is taken from it.
     pub(crate) fn use_broker_clock(&mut self, stored_unix_ms: u64) {
         let details = &mut self.details;
         let age_ms = details.sent_unix_ms.saturating_sub(details.start_unix_ms);

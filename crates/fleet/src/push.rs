@@ -9,7 +9,7 @@ use crate::address::FleetAddress;
 use crate::subjects;
 use crate::transport::NatsTransport;
 
-/// Makes `nats://` and `tls://` known to everything that reads an address to push to, such as the
+/// Registers the schemes `nats://` and `tls://` for addresses to push to, such as that in the
 /// environment variable `VRAMSCOPE_PUSH`.
 pub fn register() {
     for scheme in ["nats", "tls"] {

@@ -6,7 +6,7 @@ use crate::connection::{Connection, describe};
 use crate::process_record::ProcessRecord;
 use crate::{streams, subjects, unix_time};
 
-/// Publishes the description of a process. Clones share the description.
+/// A publisher of a process's description. Clones share the description.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordPublisher {
     run: String,
@@ -19,7 +19,8 @@ impl RecordPublisher {
         Self { run: run.to_owned(), record: Arc::new(Mutex::new(record)) }
     }
 
-    /// Reads or changes the description. A change is not published.
+    /// Calls `act` with the description, to read or change it. A change is not published until
+    /// [`publish`](Self::publish).
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut ProcessRecord) -> T) -> T {
         act(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner))
     }

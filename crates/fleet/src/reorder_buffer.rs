@@ -1,10 +1,11 @@
 //! Restores the order of one process's messages.
 //!
-//! A process sends several messages before the first is acknowledged, and repeats those that were
-//! not. While a cluster elects a new leader, a message can be refused that is followed by stored
-//! ones; its repetition then comes after them, maybe much later. Each message says which ones the
-//! broker had acknowledged before. If such a message is missing, the broker has lost it; any other
-//! will be sent again, and those after it wait.
+//! A process sends several messages before the first is acknowledged, and sends a message again if
+//! it is not acknowledged. While a broker's cluster elects a new leader, it may refuse a message
+//! but store later ones; the repeated message then arrives after them, maybe much later. Each
+//! message says which earlier messages the broker had acknowledged. If an acknowledged message is
+//! missing, the broker has lost it. Any other missing message will be sent again, so the messages
+//! after it wait.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,17 +13,19 @@ use std::time::{Duration, Instant};
 
 use crate::message::ChunkMessage;
 
-/// Maximum number of messages that wait for a missing earlier one. A process sends fewer before the
-/// first is acknowledged, except when it sends a full state in many parts.
+/// Maximum number of messages that wait for a missing earlier one; beyond it, the missing message
+/// counts as lost. A process sends fewer before the first is acknowledged, except when it sends a
+/// full state in many parts.
 const MAX_MESSAGES: usize = 512;
-/// The most bytes of messages that wait: a full state and what was sent with it.
+/// Maximum size of the waiting messages, in bytes: enough for a full state and the messages around
+/// it. Beyond it, the missing message counts as lost.
 const MAX_BYTES: usize = 70 << 20;
-/// How long messages wait for a missing one while the reader receives nothing else of the process:
-/// one that was killed does not send it again. Longer than a cluster takes to elect a leader and a
-/// process to connect again on a busy machine.
+/// Maximum time that messages wait for a missing one if no other message of the process arrives: a
+/// killed process does not send it again. It is longer than a cluster needs to elect a leader and a
+/// process needs to reconnect on a busy machine.
 const MAX_WAIT: Duration = Duration::from_secs(120);
-/// How long the first messages wait for earlier ones if some are stored: a reader that begins in
-/// the middle does not know whether they are before that.
+/// Maximum time that a reader's first messages wait for earlier ones that may be sent again. A
+/// reader that begins in the middle does not know whether these are before its beginning.
 const MAX_FIRST_WAIT: Duration = Duration::from_secs(30);
 
 /// The messages of one process that wait for an earlier one.
@@ -31,21 +34,21 @@ pub(crate) struct ReorderBuffer {
     /// The number of the next message; `None` before the first.
     expected: Option<u64>,
     waiting: BTreeMap<u64, ChunkMessage>,
-    /// All messages with lower numbers had been acknowledged when a message was sent that has
-    /// arrived.
+    /// The highest [`ChunkMessage::stored`] so far: all messages with lower numbers have been
+    /// acknowledged.
     stored: u64,
     /// Bytes of the waiting messages.
     bytes: usize,
     /// When the newest message arrived; `None` if no message is waiting.
     newest: Option<Instant>,
-    /// True once a message could be used.
+    /// True once a message has been returned.
     has_begun: bool,
 }
 
 impl ReorderBuffer {
-    /// Takes a message that arrived at `now`, and returns those that can be used, in order. The
-    /// order begins with the first message, or an earlier one that may be sent again; repetitions
-    /// are left out.
+    /// Takes a message that arrived at `now`, and returns the messages that need not wait any
+    /// longer, in order. The order begins with the first message, or an earlier one that may be
+    /// sent again. Repeated messages are dropped.
     pub(crate) fn push(&mut self, message: ChunkMessage, now: Instant) -> Vec<ChunkMessage> {
         let expected = *self.expected.get_or_insert(message.number.min(message.stored));
         if message.number < expected {
@@ -53,7 +56,7 @@ impl ReorderBuffer {
         }
         // A forged number must not skip the message itself.
         self.stored = self.stored.max(message.stored.min(message.number));
-        // A number that waits already is a repetition, whatever its content.
+        // A message whose number is already waiting is a repetition, whatever its content.
         if let Entry::Vacant(place) = self.waiting.entry(message.number) {
             self.bytes += message.payload.len();
             place.insert(message);
@@ -75,24 +78,24 @@ impl ReorderBuffer {
         self.waiting.is_empty()
     }
 
-    /// Returns the waiting messages if none has arrived for too long at `now`; what is missing
-    /// before them is lost. Only time counts in which the reader receives messages, which it does
-    /// since `receiving_since`: while the broker cannot be reached, no process can send.
+    /// Returns the waiting messages if none has arrived for too long at `now`; the missing messages
+    /// before them count as lost. Only the time since `receiving_since` counts, when the reader
+    /// began to receive messages, because processes cannot send while the broker is unreachable.
     pub(crate) fn take_overdue(&mut self, now: Instant, receiving_since: Option<Instant>) -> Vec<ChunkMessage> {
-        // Before the first acknowledgement, all messages are sent again.
+        // If no message has been acknowledged yet, all missing messages will be sent again.
         let longest = if self.has_begun || self.stored == 0 { MAX_WAIT } else { MAX_FIRST_WAIT };
         let (Some(newest), Some(receiving)) = (self.newest, receiving_since) else { return Vec::new() };
         if now.duration_since(newest.max(receiving)) >= longest { self.take_all() } else { Vec::new() }
     }
 
-    /// Returns about how many bytes of memory the waiting messages take.
+    /// Returns the approximate memory that the waiting messages take, in bytes.
     #[cfg(feature = "archive")]
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.bytes + self.waiting.len() * size_of::<(u64, ChunkMessage)>()
     }
 
-    /// Returns all waiting messages, and continues after them; what is missing between them is
-    /// lost.
+    /// Returns all waiting messages, and continues after them. Missing messages between them count
+    /// as lost.
     pub(crate) fn take_all(&mut self) -> Vec<ChunkMessage> {
         let mut usable = Vec::new();
         while !self.waiting.is_empty() {
@@ -102,7 +105,7 @@ impl ReorderBuffer {
         usable
     }
 
-    /// Moves the waiting messages that come next, if any, to `usable`.
+    /// Moves the waiting messages that follow without a gap to `usable`.
     fn release(&mut self, usable: &mut Vec<ChunkMessage>) {
         while let Some(expected) = self.expected
             && let Some(message) = self.waiting.remove(&expected)
@@ -114,15 +117,15 @@ impl ReorderBuffer {
         }
     }
 
-    /// Continues with the first waiting message, or with the first one that may be sent again if
-    /// that comes earlier.
+    /// Skips lost messages: continues with the first waiting message, or with an earlier one that
+    /// may be sent again.
     fn skip_lost(&mut self, usable: &mut Vec<ChunkMessage>) {
         let first = self.waiting.keys().next().copied();
         self.expected = first.map(|first| first.min(self.stored)).or(self.expected);
         self.release(usable);
     }
 
-    /// Continues with the first waiting message.
+    /// Skips all missing messages before the first waiting one, also those that may be sent again.
     fn skip_missing(&mut self, usable: &mut Vec<ChunkMessage>) {
         self.expected = self.waiting.keys().next().copied().or(self.expected);
         self.release(usable);
@@ -137,7 +140,7 @@ mod tests {
     fn ordered(arriving: &[(u64, u64)], checked_at: u64) -> Vec<u64> {
         let (mut buffer, start) = (ReorderBuffer::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        // The first one says that all before it are stored.
+        // The first message says that all messages before it are acknowledged.
         let stored = arriving.first().map_or(0, |(number, _)| *number);
         let message = |number| ChunkMessage { number, stored, ..ChunkMessage::default() };
         let pushed = arriving.iter().flat_map(|&(number, seconds)| buffer.push(message(number), at(seconds)));
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn late_messages_get_their_place() {
+    fn late_messages_are_put_in_order() {
         let check = |arriving: &[u64], expected: &[u64]| {
             let arriving: Vec<_> = arriving.iter().map(|&number| (number, 0)).collect();
             assert_eq!(ordered(&arriving, 9), expected, "{arriving:?}");

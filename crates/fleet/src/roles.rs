@@ -1,4 +1,5 @@
-//! Who may do what at a broker: the roles of a run's users and the broker's configuration for them.
+//! The roles of a run's users, their permissions at a broker, and the broker's configuration for
+//! them.
 //!
 //! A user is identified by an NKey, a pair of Ed25519 keys: the broker knows the public key, the
 //! user's file has the seed. Permissions are lists of subjects that a user may publish to and
@@ -10,7 +11,7 @@ use nkeys::KeyPair;
 
 use crate::subjects;
 
-/// The largest number of keys for ranks.
+/// Maximum number of ranks for which keys can be made.
 pub const MAX_RANKS: u32 = 65_536;
 
 /// What a user may do with a run.
@@ -85,8 +86,8 @@ fn read_requests(stream: &str) -> [String; 4] {
     ]
 }
 
-/// Returns the prefix of the subjects on which a user's replies arrive. Each user has one of its
-/// own, so that none receives the replies to others.
+/// Returns the prefix of the subjects on which a user's replies arrive. Each user has a different
+/// prefix, so that no user receives another's replies.
 pub(crate) fn inbox(user: &str) -> String {
     format!("_INBOX.{user}")
 }
@@ -123,8 +124,8 @@ impl UserKey {
     }
 }
 
-/// Returns the part of a broker's configuration that allows these users of a run what their roles
-/// allow, and refuses everyone else.
+/// Returns the part of a broker's configuration that gives these users of a run the permissions of
+/// their roles, and refuses all other clients.
 #[must_use]
 pub fn broker_authorization(run: &str, keys: &[UserKey]) -> String {
     let mut text = String::from("authorization {\n  users = [\n");

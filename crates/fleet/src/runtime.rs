@@ -5,8 +5,8 @@ use std::io;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// A runtime with one thread. Dropping it ends its tasks and waits for none of them: the program's
-/// end must not wait for the broker.
+/// A Tokio runtime with one thread. Dropping it ends its tasks without waiting for them, because
+/// the program's end must not wait for the broker.
 #[derive(Debug)]
 pub(crate) struct BackgroundRuntime {
     /// `None` only while the runtime is dropped.
@@ -14,7 +14,7 @@ pub(crate) struct BackgroundRuntime {
 }
 
 impl BackgroundRuntime {
-    /// Starts the thread.
+    /// Starts a runtime whose thread has this name.
     ///
     /// # Errors
     /// If the operating system cannot start it.

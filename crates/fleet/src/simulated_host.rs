@@ -12,7 +12,8 @@ use crate::{streams, subjects};
 
 /// A connection to a broker that sends the summaries of several simulated processes of one machine.
 ///
-/// It sends what real processes send, over a real connection; only the figures are made up.
+/// It sends the messages that real processes send, over a real connection; only the figures in them
+/// are invented.
 #[derive(Debug)]
 pub struct SimulatedHost {
     address: FleetAddress,
@@ -22,8 +23,8 @@ pub struct SimulatedHost {
 }
 
 impl SimulatedHost {
-    /// Connects to the broker and announces the processes, whose run has the given mesh. The first
-    /// process is the sender of all summaries.
+    /// Connects to the broker and stores the descriptions of the processes, with this mesh. The
+    /// first process is the sender of all summaries.
     ///
     /// # Errors
     /// If the broker cannot be reached or refuses a message.
@@ -66,7 +67,7 @@ impl SimulatedHost {
 
     /// Waits until the broker has received everything that was sent.
     pub async fn finish(self) {
-        // A lost connection also ends the wait.
+        // An error means that the connection is lost, which also ends the wait.
         let _ = self.connection.client.flush().await;
     }
 }

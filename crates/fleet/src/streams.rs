@@ -11,15 +11,16 @@ use crate::connection::{Connection, FleetError, describe};
 use crate::runtime::BackgroundRuntime;
 use crate::subjects;
 
-/// The most bytes of process descriptions that the broker stores for a run.
+/// Maximum size of the process descriptions that the broker stores for a run, in bytes.
 const PROCESS_BYTES: u64 = 64 << 20;
 /// How long the broker stores the description of a process: 7 days.
 const PROCESS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How long the broker recognizes a message that it already has. Longer than a process takes to
-/// reconnect and repeat a message; a later repetition is recognized by its reader.
+/// How long the broker recognizes a repeated message. It is longer than a process takes to
+/// reconnect and send a message again; readers recognize later repetitions.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// What a broker stores of a run. Beyond a limit, it drops the oldest messages.
+/// Limits on the messages that a broker stores of a run. Beyond a limit, it drops the oldest
+/// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// The most bytes of events.
@@ -45,8 +46,8 @@ impl Default for StreamLimits {
     }
 }
 
-/// Creates the streams of a run if they do not exist. A running process or
-/// server calls this when the broker says that no stream takes its messages.
+/// Creates the streams of a run if they do not exist. A running process or server calls this when
+/// the broker reports that no stream accepts its messages.
 pub(crate) async fn ensure(connection: &Connection, run: &str) -> Result<(), String> {
     for config in configs(connection, run, &StreamLimits::default()) {
         let name = config.name.clone();

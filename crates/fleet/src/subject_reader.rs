@@ -1,4 +1,4 @@
-//! Reads a stream's messages in order, each once, whatever happens to the connection.
+//! Reads a stream's messages in order and each exactly once, even if the connection is lost.
 
 use std::time::{Duration, Instant};
 
@@ -12,52 +12,54 @@ use crate::connection::{Connection, describe};
 
 /// Delay before another attempt after the broker refused a request or ended a consumer.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Interval at which the broker shows that a consumer without messages still exists. After two
-/// without a sign, the consumer is created again.
+/// Interval of the broker's heartbeats while a consumer has no messages. After two missed
+/// heartbeats, the consumer is created again.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long the broker keeps a request for messages before the reader must repeat it.
 const REQUEST_EXPIRY: Duration = Duration::from_secs(10);
 /// Time after which the broker removes a consumer without a reader.
 const INACTIVE_THRESHOLD: Duration = Duration::from_secs(30);
-/// The most messages that the broker sends ahead.
+/// Maximum number of messages that the broker sends before the reader takes them.
 const MAX_AHEAD_MESSAGES: usize = 256;
-/// The most bytes that the broker sends ahead; larger than the largest message.
+/// Maximum number of bytes that the broker sends before the reader takes them; more than the
+/// largest message has.
 const MAX_AHEAD_BYTES: usize = 8 << 20;
 
 /// A task that creates a consumer.
 type CreatingConsumer = JoinHandle<Result<CreatedConsumer, String>>;
 
-/// A new consumer's messages, how many are stored for it, and when the broker created the stream.
+/// A new consumer: its messages, the number of messages that are stored for it, and when the broker
+/// created the stream.
 type CreatedConsumer = (pull::Stream, u64, DateTime);
 
-/// A consumer at the broker that delivers messages.
+/// A JetStream consumer at the broker, which delivers messages to the reader.
 struct Consumer {
     messages: pull::Stream,
-    /// Number of messages that it has delivered.
+    /// Number of messages that the consumer has delivered.
     delivered: u64,
-    /// Number of stored messages that it had yet to deliver after the last one.
+    /// Number of stored messages that were still to be delivered after the last message.
     #[cfg_attr(not(feature = "archive"), allow(dead_code))]
     pending: u64,
-    /// Since when it delivers.
+    /// When the consumer began to deliver.
     since: Instant,
 }
 
 /// A read position in a stream, for the messages of some subjects.
 ///
-/// The broker keeps nothing for it but a consumer in memory, which is created again whenever it is
-/// lost. The position is the sequence number of the last message, so nothing is read twice.
+/// The broker keeps only a consumer in memory for it, which is created again whenever it is lost.
+/// The reader itself keeps the sequence number of the last message, so no message is read twice.
 pub(crate) struct SubjectReader {
     connection: Connection,
     stream: String,
     filter: String,
     /// Where the next consumer begins.
     position: DeliverPolicy,
-    /// When the broker created the stream in which the position counts.
+    /// When the broker created the stream that `position` refers to.
     stream_created: Option<DateTime>,
-    /// Creates the consumer. A task, so that a caller that waits for something else meanwhile does
-    /// not begin anew.
+    /// The task that creates the next consumer. It is a separate task so that dropping the future
+    /// of [`next`](Self::next) does not cancel it.
     creating: Option<CreatingConsumer>,
-    /// `None` before it is created.
+    /// The consumer; `None` until it is created and while reading is paused.
     consumer: Option<Consumer>,
     /// True from a logged failure until the next message.
     has_logged_failure: bool,
@@ -79,14 +81,14 @@ impl SubjectReader {
         }
     }
 
-    /// Returns since when the broker has delivered messages, or signs that there are none, without
-    /// an interruption; `None` while it does not.
+    /// Returns since when the broker has delivered messages or heartbeats without interruption;
+    /// `None` while it does not deliver.
     pub(crate) fn receiving_since(&self) -> Option<Instant> {
         self.consumer.as_ref().map(|consumer| consumer.since)
     }
 
-    /// Returns true once the broker has no messages that the reader has not read; as of the last
-    /// message, or of the consumer's creation.
+    /// Returns true if the reader had read all stored messages at the last message, or at the
+    /// creation of the consumer.
     #[cfg(feature = "archive")]
     pub(crate) fn has_read_all(&self) -> bool {
         self.consumer.as_ref().is_some_and(|consumer| consumer.pending == 0)
@@ -94,7 +96,7 @@ impl SubjectReader {
 
     /// Waits for the next message. Waits longer if the broker cannot be reached, and logs why.
     ///
-    /// The future can be dropped: the next call continues where it was.
+    /// The future can be dropped without losing messages: the next call continues.
     pub(crate) async fn next(&mut self) -> Message {
         loop {
             match self.try_next().await {
@@ -166,7 +168,8 @@ async fn create_consumer(
     let created = stream.cached_info().created;
     let is_new = known_created.is_some_and(|known| known != created);
     let config = pull::Config {
-        // With a name, the request's subject has the filter, which permissions can limit.
+        // A named consumer is created by a request whose subject contains the filter, so the
+        // broker's permissions can limit the filter.
         name: Some(format!("{:016x}", fastrand::u64(..))),
         deliver_policy: if is_new { DeliverPolicy::All } else { position },
         ack_policy: AckPolicy::None,

@@ -2,23 +2,23 @@
 //!
 //! All subjects of the run `RUN` begin with `vramscope.RUN.`, so that a broker's permissions can
 //! name them. The subjects of a process contain its rank and its identity:
-//! `vramscope.RUN.events.RANK.IDENTITY`; a process without a rank has `none` in its place. A
-//! broker can therefore limit a process's user to one rank. The last digits of an identity are the
-//! rank: a user of another rank cannot publish anything that readers take for this process's.
+//! `vramscope.RUN.events.RANK.IDENTITY`; a process without a rank has `none` instead. A broker can
+//! therefore limit a process's user to one rank. The last digits of an identity are the rank, so a
+//! user of another rank cannot publish messages that readers assign to this process.
 
-/// The longest name of a run, in characters.
+/// Maximum length of a run's name, in characters.
 pub const MAX_RUN_CHARS: usize = 64;
-/// The part of a subject that stands for the rank of a process without one.
+/// The part of a subject in place of the rank, for a process without a rank.
 const NO_RANK: &str = "none";
 
 /// The number of hexadecimal digits of an identity that are its process's rank.
 const RANK_DIGITS: usize = 8;
-/// What stands in an identity for the rank of a process without one.
+/// The number in an identity in place of the rank, for a process without a rank.
 const NO_RANK_NUMBER: u32 = u32::MAX;
 
 /// Returns true if `name` can name a run: 1 to 64 ASCII letters, digits, `-` and `_`.
 ///
-/// These are the characters that stream names and subjects allow without a meaning of their own.
+/// These characters have no special meaning in stream names and subjects.
 #[must_use]
 pub fn is_run_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -85,13 +85,13 @@ pub fn all_processes(run: &str) -> String {
     format!("vramscope.{run}.processes.>")
 }
 
-/// Returns the subject on which servers ask a process for its events.
+/// Returns the subject on which servers request a process's events.
 #[must_use]
 pub fn control(run: &str, rank: Option<u32>, identity: &str) -> String {
     format!("vramscope.{run}.control.{}", process_token(rank, identity))
 }
 
-/// Returns the pattern of all subjects on which servers ask processes for their events.
+/// Returns the pattern of all subjects on which servers request the events of processes.
 #[must_use]
 pub fn all_controls(run: &str) -> String {
     format!("vramscope.{run}.control.>")
@@ -108,8 +108,8 @@ pub fn parse_process(subject: &str) -> Option<(Option<u32>, &str)> {
     is_valid.then_some((rank, identity))
 }
 
-/// Returns the identity of the process with this rank whose recording has the identity `recording`,
-/// 32 hexadecimal digits: of the recording's identity, all but the last digits, then the rank.
+/// Returns the identity of the process with this rank whose recording has the identity `recording`
+/// (32 hexadecimal digits): the recording's identity with its last digits replaced by the rank.
 #[must_use]
 pub fn process_identity(recording: &str, rank: Option<u32>) -> String {
     let kept = recording.len().saturating_sub(RANK_DIGITS);
@@ -121,12 +121,12 @@ fn rank_digits(rank: Option<u32>) -> String {
     format!("{:0RANK_DIGITS$x}", rank.unwrap_or(NO_RANK_NUMBER))
 }
 
-/// Returns the end of a process's subjects: its rank and its identity.
+/// Returns the last part of a process's subjects, `RANK.IDENTITY`.
 fn process_token(rank: Option<u32>, identity: &str) -> String {
     format!("{}.{identity}", rank_name(rank))
 }
 
-/// Returns a rank as names of subjects and files have it: its number, or `none`.
+/// Returns a rank as text for names of subjects and files: its number, or `none`.
 pub(crate) fn rank_name(rank: Option<u32>) -> String {
     rank.map_or_else(|| NO_RANK.to_owned(), |rank| rank.to_string())
 }

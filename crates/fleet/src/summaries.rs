@@ -1,4 +1,4 @@
-//! Makes and sends the summaries of a process, ten times a second.
+//! Creates and sends the summaries of a process, ten times a second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,29 +26,29 @@ use crate::{subjects, unix_time};
 
 /// Interval between two summaries.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
-/// The least time between two attempts to restore the run's streams.
+/// Minimum interval between two attempts to restore the run's streams.
 const RESTORE_INTERVAL: Duration = Duration::from_secs(2);
-/// The most sites of a device in a summary.
+/// Maximum number of sites of a device in a summary; only the largest are sent.
 const MAX_SITES: usize = 4;
-/// The name of a site is sent again after this many summaries, ten seconds, for servers that come
-/// later.
+/// Number of summaries (10 seconds) after which the name of a site is sent again, for servers that
+/// start later.
 const NAME_INTERVAL: u64 = 100;
-/// Makes the summaries of a process from its hub.
+/// Creates the summaries of a process from the figures and definitions in its hub.
 #[derive(Debug)]
 struct Summarizer {
     hub: Hub,
     _watch: FiguresWatch,
     decoder: Decoder,
     definitions: Definitions,
-    /// The chunk with which reading definitions continues.
+    /// Number of the chunk at which reading definitions continues.
     next_chunk: u64,
     number: u64,
-    /// When each site's name was sent last, by the number of the summary.
+    /// For each site, the number of the summary in which its name was last sent.
     sent_names: BTreeMap<SiteId, u64>,
 }
 
 impl Summarizer {
-    /// Creates the summaries of the hub's recording.
+    /// Starts to create summaries of the hub's recording.
     fn new(hub: &Hub) -> Self {
         Self {
             _watch: hub.watch_figures(),
@@ -61,7 +61,8 @@ impl Summarizer {
         }
     }
 
-    /// Returns the next summary, at `time_unix_ns`.
+    /// Returns the next summary, of the time `time_unix_ns` (nanoseconds since 1970).
+    /// `acknowledged` is the newest acknowledgement of the broker, if any.
     fn summarize(&mut self, time_unix_ns: u64, acknowledged: Option<Acknowledged>) -> Summary {
         self.read_definitions();
         let figures = self.hub.figures();
@@ -91,7 +92,8 @@ impl Summarizer {
         let (chunks, next) = self.hub.definitions_from(self.next_chunk);
         self.next_chunk = next;
         chunks.iter().for_each(|chunk| self.decoder.push(&chunk.bytes));
-        // The hub's own chunks are valid; names would be missing otherwise.
+        // Errors are ignored: the hub's chunks are valid, and otherwise only names would be
+        // missing.
         while let Ok(Some(item)) = self.decoder.next_item() {
             if let DecodedItem::Define(definition) = item {
                 self.definitions.define(definition);
@@ -118,17 +120,18 @@ fn device_summary(figures: &DeviceFigures) -> DeviceSummary {
     }
 }
 
-/// Sends batches of summaries on the subject of one process, and knows which were acknowledged.
+/// A sender of summary batches on the subject of one process, which also keeps the broker's newest
+/// acknowledgement.
 #[derive(Debug)]
 pub(crate) struct SummarySender {
     connection: Connection,
     subject: String,
     identity: String,
-    /// The newest acknowledgement, from the tasks that wait for them.
+    /// The newest acknowledgement, stored by the tasks that wait for acknowledgements.
     newest: Arc<Mutex<Option<Acknowledged>>>,
     /// True if the broker has no stream for the newest batch.
     is_stream_missing: Arc<AtomicBool>,
-    /// True if the broker did not acknowledge a batch, for another reason.
+    /// True if the broker did not acknowledge a batch for a reason other than a missing stream.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -188,12 +191,12 @@ impl SummarySender {
     }
 }
 
-/// Sends summaries until `end` is sent or dropped; if it is sent, also a last one. While the broker
-/// cannot be reached, summaries are left out; their numbers show how many. Restores the run's
-/// streams, and the description `record`, if the broker has lost its store.
+/// Sends summaries until the sender of `end` is used (then also a last summary) or dropped. While
+/// the broker cannot be reached, no summaries are sent; their numbers show how many are missing.
+/// Restores the run's streams, and the description `record`, if the broker has lost its store.
 ///
-/// One process of a machine sends the summaries of all, and gives up if the broker does not take
-/// them from it.
+/// One process of a machine sends the summaries of all, and gives up if the broker does not
+/// acknowledge them.
 pub(crate) async fn send_summaries(
     hub: Hub,
     address: FleetAddress,
@@ -231,7 +234,7 @@ pub(crate) async fn send_summaries(
         if sender.take_stream_missing() && restored_at.elapsed() >= RESTORE_INTERVAL {
             restored_at = Instant::now();
             let (record, connection) = (record.clone(), connection.clone());
-            // Repeated at the next missing stream if it fails.
+            // If this fails, it is repeated at the next batch for which the stream is missing.
             tokio::spawn(async move { record.publish(&connection).await });
         }
     };

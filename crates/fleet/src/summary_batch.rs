@@ -1,24 +1,25 @@
-//! The message with summaries that processes send, and its encoding.
+//! The message in which processes send summaries, and its encoding.
 
 use serde::{Deserialize, Serialize};
 use vramscope_insight::fleet::Summary;
 
-/// The version of the encoding: the first byte of a message.
+/// Version of the encoding, which is the first byte of a message.
 const VERSION: u8 = 1;
-/// The longest name of a site or mark in a summary, in characters.
+/// Maximum length of a site's or mark's name in a summary, in characters.
 pub(crate) const MAX_NAME_CHARS: usize = 80;
-/// The most devices of a process, names in a summary and sites of a device that a reader accepts.
+/// Maximum number of devices in a summary, of names in a summary, and of sites of a device that a
+/// reader accepts.
 pub(crate) const MAX_ITEMS: usize = 64;
-/// The most processes in one message: those of one machine.
+/// Maximum number of processes in one message, all of one machine.
 pub(crate) const MAX_BATCH: usize = 64;
 
-/// The most digits of an identity.
+/// Maximum length of an identity, in hexadecimal digits.
 const MAX_IDENTITY_DIGITS: usize = 32;
 
 /// The summaries in one message: those of the sender, or of all processes of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SummaryBatch {
-    /// The identity of each process's recording, which is empty for the sender's own, and its
+    /// For each process, the identity of its recording (empty for the sender itself) and its
     /// summary.
     pub(crate) summaries: Vec<(String, Summary)>,
 }
@@ -120,7 +121,7 @@ mod tests {
         for identity in ["0".repeat(33), "0".repeat(1 << 20), "x".repeat(32), "../".to_owned()] {
             assert_eq!(named(&identity), Err("the summaries name an invalid identity".to_owned()));
         }
-        // A length that no message has takes no memory.
+        // A damaged length that exceeds the message allocates no memory.
         for bytes in [&[][..], &[2], &[VERSION], &[VERSION, 0xff, 0xff, 0xff, 0xff, 0x0f], &[VERSION, 1, 0xff]] {
             assert!(SummaryBatch::parse(bytes).is_err(), "{bytes:?}");
         }

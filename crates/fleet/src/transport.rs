@@ -22,40 +22,43 @@ use crate::record_publisher::RecordPublisher;
 use crate::runtime::BackgroundRuntime;
 use crate::{subjects, summaries, unix_time};
 
-/// The most time that a lost connection may take to return; then the attempt fails.
+/// Maximum time to wait for a lost connection to be restored; then the attempt fails.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The most time that the broker may take to acknowledge messages that are sent again.
+/// Maximum time for the broker to acknowledge messages that are sent again; then the attempt fails.
 const RESEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most time that a process's last summary may take.
+/// Maximum time that the end of a process waits for its last summary to be sent.
 const LAST_SUMMARY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of a message that the broker's limit leaves for headers and subject.
+/// Number of bytes of the broker's message limit that are reserved for headers and subject.
 const HEADER_BYTES: usize = 4 << 10;
-/// The most bytes of one message. A broker's limit is usually 1 MiB; smaller messages of many
-/// processes share a connection more evenly.
+/// Maximum size of a message's payload, in bytes. A broker's limit is usually 1 MiB; with smaller
+/// messages, many processes share a connection more evenly.
 const MAX_PAYLOAD_BYTES: usize = 256 << 10;
 
-/// A start is repeated once this many times its bytes were sent since the last one: readers then
-/// find one nearby, and repeating takes at most an eighth of the traffic.
+/// Number of bytes sent since the last start at which another start is due, as a multiple of the
+/// start's size. Readers then find a start nearby, and starts take at most an eighth of the
+/// traffic.
 const START_SHARE: u64 = 8;
-/// Bytes since the last start below which [`START_SHARE`] does not count.
+/// Minimum number of bytes between two starts that [`START_SHARE`] causes.
 const MIN_START_DISTANCE: u64 = 1 << 20;
-/// Age of the last start after which another is sent if any event was: readers that want the last
-/// minutes find one nearby.
+/// Age of the last start after which another is sent if any events followed it, so that readers of
+/// the last minutes find a start nearby.
 const START_AGE: Duration = Duration::from_secs(60);
-/// Age of the last start below which no server gets another: a start can be large.
+/// Minimum age of the last start before another is sent at a server's request, because a start can
+/// be large.
 const MIN_START_AGE: Duration = Duration::from_secs(5);
-/// Age of the last start after which another is sent in any case, so that the broker never drops
-/// the only one. Much shorter than the hour for which a broker stores events by default.
+/// Age of the last start after which another is always sent, so that the broker never drops the
+/// only one. Much shorter than the hour for which a broker stores events by default.
 const MAX_START_AGE: Duration = Duration::from_secs(20 * 60);
 
-/// Bytes of a process's history with which its events begin when a server asks for them: some
-/// hundred thousand events, which a page shows at once.
+/// Size of the history, in bytes, with which a process's events begin when a server requests them:
+/// some hundred thousand events, which a page shows at once.
 const DEMANDED_HISTORY_BYTES: u64 = 4 << 20;
 
 /// A message that the broker has not acknowledged.
 struct Outgoing {
     message: ChunkMessage,
-    /// Its sequence number in the broker's stream, once acknowledged.
+    /// The task that waits for the acknowledgement and returns the message's sequence number in the
+    /// broker's stream.
     acknowledgement: JoinHandle<Result<u64, String>>,
 }
 
@@ -66,7 +69,7 @@ struct StartDistance {
     start_bytes: u64,
     /// True until the first events after the start.
     is_in_start: bool,
-    /// Bytes sent since then.
+    /// Bytes of events sent since the start.
     bytes: u64,
 }
 
@@ -93,13 +96,14 @@ impl StartDistance {
     }
 }
 
-/// What servers have asked for.
+/// The requests of servers for this process's events: until when they are valid, and whether a
+/// start is wanted.
 #[derive(Clone)]
 struct Lease {
     origin: Instant,
-    /// Until when they want events, by the time since `origin`.
+    /// When the last request expires, in milliseconds since `origin`.
     until_ms: Arc<AtomicU64>,
-    /// True if one lacks a start.
+    /// True if a server has requested a start.
     wants_start: Arc<AtomicBool>,
 }
 
@@ -108,13 +112,14 @@ impl Lease {
         Self { origin: Instant::now(), until_ms: Arc::default(), wants_start: Arc::default() }
     }
 
-    /// Extends the lease as a server asks.
+    /// Extends the lease by a server's request.
     fn extend(&self, request: EventRequest) {
         let until = self.origin.elapsed() + request.lease;
         self.until_ms.fetch_max(until.as_millis() as u64, Ordering::Relaxed);
         self.wants_start.fetch_or(request.wants_start, Ordering::Relaxed);
     }
 
+    /// Returns true while at least one request for events has not expired.
     fn is_valid(&self) -> bool {
         (self.origin.elapsed().as_millis() as u64) < self.until_ms.load(Ordering::Relaxed)
     }
@@ -140,7 +145,7 @@ pub(crate) struct NatsTransport {
     unacknowledged: VecDeque<Outgoing>,
     start: StartDistance,
     lease: Lease,
-    /// Receives requests for events; ends with the connection.
+    /// The task that receives requests for events; it ends with the connection.
     control: Option<JoinHandle<()>>,
     hub: Hub,
     summaries: Option<SummaryTask>,
@@ -179,7 +184,7 @@ impl NatsTransport {
         })
     }
 
-    /// Returns the connection, established; connects if there was none.
+    /// Returns the connection once it is established. Connects if there is no connection yet.
     fn established(&mut self) -> Result<Connection, String> {
         let connection = match &self.connection {
             Some(connection) => connection.clone(),
@@ -231,7 +236,7 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// Starts to send summaries, unless they are being sent.
+    /// Starts the task that sends summaries, unless it is already running.
     fn start_summaries(&mut self, connection: &Connection) {
         if self.summaries.is_none() {
             let (hub, address, record) = (self.hub.clone(), self.address.clone(), self.record.clone());
@@ -256,7 +261,7 @@ impl NatsTransport {
     fn start_publish(&self, connection: &Connection, message: &ChunkMessage) -> JoinHandle<Result<u64, String>> {
         let subject = self.subject.clone();
         let (headers, payload) = (message.headers(&self.identity), message.payload.clone());
-        // Sent before this returns, so that messages keep their order.
+        // The message is sent before this function returns, so that messages keep their order.
         let sent = self.runtime.block_on(connection.jetstream.publish_with_headers(subject, headers, payload));
         self.runtime.spawn(async move {
             let acknowledgement = sent.map_err(|error| describe(&error))?.await;
@@ -275,8 +280,8 @@ impl NatsTransport {
         self.receive_all("what is sent again")
     }
 
-    /// Waits until the broker has all messages. `what` they are is for the error if it takes too
-    /// long.
+    /// Waits until the broker has acknowledged all messages. `what` describes the messages in the
+    /// error if this takes too long.
     fn receive_all(&mut self, what: &str) -> Result<(), String> {
         let deadline = Instant::now() + RESEND_TIMEOUT;
         while !self.unacknowledged.is_empty() {
@@ -322,7 +327,8 @@ impl Transport for NatsTransport {
             }
         }
         let connection = self.established()?;
-        // A server that reads the description asks for events at once.
+        // The process must be ready for requests first: a server that reads the description may
+        // request events at once.
         self.listen(&connection)?;
         self.publish_record(&connection)?;
         self.start_summaries(&connection);
@@ -370,7 +376,8 @@ impl Transport for NatsTransport {
 
     fn finish(&mut self) -> Result<(), String> {
         if let Some(SummaryTask { mut task, end }) = self.summaries.take() {
-            // Before the recording's end on the connection, whose acknowledgement is awaited.
+            // The last summary is sent before the message that ends the recording, so that it has
+            // arrived once that message is acknowledged.
             let _ = end.send(());
             let sent = async { tokio::time::timeout(LAST_SUMMARY_TIMEOUT, &mut task).await };
             if self.runtime.block_on(sent).is_err() {
@@ -385,11 +392,11 @@ impl Transport for NatsTransport {
     }
 
     fn close(&mut self) {
-        // The connection stays: it reconnects by itself.
+        // The connection is kept, because it reconnects by itself.
     }
 
     fn begin(&self) -> ViewFrom {
-        // Not the file: the broker stores the newest part only.
+        // Does not begin with the file, because the broker stores only the newest part.
         match self.address.mode {
             PushMode::All => ViewFrom::Recent(u64::MAX),
             PushMode::OnDemand => ViewFrom::Recent(DEMANDED_HISTORY_BYTES),
@@ -400,13 +407,13 @@ impl Transport for NatsTransport {
         if self.address.mode == PushMode::OnDemand && !self.lease.is_valid() {
             return Demand::Nothing;
         }
-        // Not at once: several servers can ask for the same one.
+        // Not sent at once, because one start can serve the requests of several servers.
         let is_wanted =
             self.start.sent_at.elapsed() >= MIN_START_AGE && self.lease.wants_start.swap(false, Ordering::Relaxed);
         if !is_wanted && !self.start.is_due() {
             return Demand::Next;
         }
-        // Reset at once: the start itself may take several messages.
+        // Reset now, because the start itself may take several messages.
         self.start = StartDistance::new();
         Demand::Start
     }

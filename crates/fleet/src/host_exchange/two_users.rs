@@ -157,7 +157,7 @@ fn another_user_wins_no_race() {
             }
         });
         for pause_us in (0..races).map(|race| u64::from(race) * 104_729 % 1000) {
-            // Yields, so that the other user has a chance in each race even on few cores.
+            // Pauses, so that the other user has a chance in each race even on few cores.
             thread::sleep(Duration::from_micros(pause_us));
             if let Some(folder) = open_private(&folder) {
                 used += 1;

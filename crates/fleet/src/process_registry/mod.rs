@@ -1,11 +1,11 @@
-//! The processes of a run, and whose events a server reads.
+//! The registry of a run's processes, which decides whose events a server reads.
 //!
 //! A server reads the events of a process for one of three reasons: the process sends all its
-//! events, this server has opened it, or another server has and its request is still valid. Servers
-//! see each other's requests, so all of them read the same processes.
+//! events, this server has opened it, or another server has requested its events and the request is
+//! still valid. Servers see each other's requests, so all servers read equal sets of processes.
 //!
-//! The number of processes that are read is limited. A process that seems to be lost gives its
-//! place to another, unless a user has opened it.
+//! The number of processes that are read is limited, to a number of *places*. A process that seems
+//! to be lost frees its place for another, unless a user has opened it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,14 +20,15 @@ use crate::process_record::ProcessRecord;
 #[cfg(test)]
 mod tests;
 
-/// The most processes of a run that are remembered. For further ones, old ones are forgotten.
+/// Maximum number of processes in the registry; for a further process, an old one is forgotten.
 const MAX_PROCESSES: usize = 16_384;
-/// The most processes that are read at once: those that an aggregator merges.
+/// Maximum number of processes that are read at once, which is the aggregator's limit.
 const MAX_READ: usize = Aggregator::MAX_PROCESSES;
-/// The most processes of one rank that are read because they send all events. With the key of one
-/// rank, a program can describe any number of them, and must not take the places of other ranks.
+/// Maximum number of processes of one rank that are read because they send all events. A program
+/// with the key of one rank can describe any number of processes, but must not take the places of
+/// other ranks.
 const MAX_ALWAYS_READ_OF_RANK: usize = 4;
-/// A process that was opened this long ago, and is silent, gives its place to another.
+/// Time since the opening of a process after which it is replaced by another if it is silent.
 const MIN_OPEN_TIME: Duration = Duration::from_secs(10);
 /// Time after which a process for which the aggregator had no place is read again.
 const RETRY_TIME: Duration = Duration::from_secs(10);
@@ -38,10 +39,10 @@ pub enum OpenError {
     /// The run has no such process.
     #[error("the run has no such process")]
     Unknown,
-    /// It has ended, and the broker has none of its events.
+    /// The process has ended, and the broker has none of its events.
     #[error("the process has ended and its events are not at the broker: open it from the archive")]
     Ended,
-    /// Its events cannot be read. The text is the reason.
+    /// The process's events cannot be read. The text is the reason.
     #[error("cannot read the events of the process: {0}")]
     Refused(String),
     /// As many processes are open as allowed.
@@ -52,71 +53,75 @@ pub enum OpenError {
 /// Why a process is not read any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Its recording has been read to its end.
+    /// The process's recording has been read to its end.
     AtEnd,
-    /// Its events are invalid, or the aggregator has refused them. The text is the reason.
+    /// The process's events are invalid, or the aggregator has refused them. The text is the
+    /// reason.
     Refused(String),
-    /// The aggregator had no place for it. The text is the reason.
+    /// The aggregator had no place for the process. The text is the reason.
     NoPlace(String),
 }
 
-/// That this server has opened a process.
+/// When and why this server opened a process.
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     since: Instant,
-    /// True if no user asked for it.
+    /// True if the process was opened automatically, false if a user opened it.
     is_automatic: bool,
 }
 
 /// Why the events of a process are read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    /// True if they are read without a request: the process sends all.
+    /// True if the process sends all events, so that they are read without a request.
     is_always: bool,
     opened: Option<Opened>,
-    /// Until when the requests of other servers are valid.
+    /// When the last request of another server expires.
     requested_until: Option<Instant>,
 }
 
 impl Reading {
-    /// Returns true if a user of this server has not asked for it.
+    /// Returns true unless a user of this server has opened the process.
     fn is_automatic(&self) -> bool {
         self.is_always || self.opened.is_some_and(|opened| opened.is_automatic)
     }
 
+    /// Returns true if this or another server requests the process's events at `now`.
     fn is_open(&self, now: Instant) -> bool {
         self.opened.is_some() || self.requested_until.is_some_and(|until| now < until)
     }
 
-    /// Removes a request that is no longer valid. Returns false if no reason is left.
+    /// Removes other servers' requests if they have expired. Returns false if no reason to read the
+    /// process is left.
     fn expire(&mut self, now: Instant) -> bool {
         self.requested_until = self.requested_until.filter(|until| now < *until);
         self.is_always || self.is_open(now)
     }
 }
 
-/// What is known of a process.
+/// A process in the registry: its description, and why it is not read, if it is not.
 #[derive(Debug)]
 struct KnownProcess {
     record: ProcessRecord,
-    /// False if it ended before the history that is read.
+    /// False if the process ended before the history that is read.
     is_current: bool,
-    /// True if a user has closed it, and none has opened it since.
+    /// True if a user has closed the process and no user has opened it since.
     is_closed: bool,
-    /// Why it is not read any more, and when that was.
+    /// Why and when reading the process stopped; `None` if it has not stopped.
     stopped: Option<(Stop, Instant)>,
-    /// Its first device in the server's recording.
+    /// Number of the process's first device in the server's recording, once it is known.
     device: Option<u16>,
 }
 
 impl KnownProcess {
-    /// Returns true if its events can be read: it runs, or the broker may have them.
+    /// Returns true if the process's events can be read: it runs, or the broker may have events of
+    /// it.
     fn can_be_read(&self) -> bool {
         let details = &self.record.details;
         self.stopped.is_none() && (!details.has_ended || details.start_sequence > 0)
     }
 
-    /// Returns true if its events can be read and no user is needed to ask for them.
+    /// Returns true if the process's events can be read and it may be opened automatically.
     fn may_be_automatic(&self) -> bool {
         self.is_current && !self.is_closed && self.can_be_read()
     }
@@ -130,8 +135,8 @@ pub(crate) struct ProcessRegistry {
     reading: BTreeMap<String, Reading>,
     /// The most processes that this server opens at once.
     max_open: usize,
-    /// Places of processes that were opened automatically, and are lost or have ended: other
-    /// processes are opened instead.
+    /// Number of places that automatically opened processes have freed because they are lost or
+    /// have ended; other processes are opened instead.
     yielded: usize,
 }
 
@@ -141,9 +146,9 @@ impl ProcessRegistry {
         Self { processes: BTreeMap::new(), reading: BTreeMap::new(), max_open, yielded: 0 }
     }
 
-    /// Adds a process or changes its description. A new process that `is_current` is read if it
-    /// sends all its events, or else if fewer processes than allowed are read on request, by this
-    /// or another server. Returns true if it is read from now on.
+    /// Adds a process or changes its description. A new process is read at once if `is_current`
+    /// (its events are in the history) and either it sends all its events or fewer processes than
+    /// allowed are open. Returns true if it is read from now on.
     pub(crate) fn describe(&mut self, record: &ProcessRecord, is_current: bool, now: Instant) -> bool {
         let Process { identity, rank, .. } = &record.process;
         if let Some(known) = self.processes.get_mut(identity) {
@@ -163,8 +168,8 @@ impl ProcessRegistry {
         may_be_automatic && self.read_automatically(identity, now)
     }
 
-    /// Forgets a process that is not read, of the rank with the most processes: one that has ended,
-    /// or else the one whose description is oldest. So one rank cannot push out others.
+    /// Forgets a process that is not read, of the rank with the most processes, so that one rank
+    /// cannot displace others: one that has ended, or else the one with the oldest description.
     fn forget_one(&mut self) {
         let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
         for process in self.processes.values() {
@@ -177,16 +182,16 @@ impl ProcessRegistry {
         });
     }
 
-    /// Returns the processes of a rank that are read because they send all events. Processes
-    /// without a rank count as of different ranks.
+    /// Iterates over the processes of a rank that are read because they send all events. Each
+    /// process without a rank counts as a rank of its own.
     fn always_read_of_rank(&self, rank: Option<u32>) -> impl Iterator<Item = &ProcessRecord> {
         let always = self.reading.iter().filter(|(_, reading)| reading.is_always);
         let records = always.filter_map(|(identity, _)| Some(&self.processes.get(identity)?.record));
         records.filter(move |record| rank.is_some() && record.process.rank == rank)
     }
 
-    /// Stops reading the process of a rank with the oldest description if as many of the rank that
-    /// send all are read as allowed.
+    /// Makes room for another process of a rank that sends all events: at
+    /// [`MAX_ALWAYS_READ_OF_RANK`], stops reading the one with the oldest description.
     fn make_room_in_rank(&mut self, rank: Option<u32>) {
         if self.always_read_of_rank(rank).count() >= MAX_ALWAYS_READ_OF_RANK {
             let oldest = self.always_read_of_rank(rank).min_by_key(|record| record.details.sent_unix_ms);
@@ -196,7 +201,7 @@ impl ProcessRegistry {
         }
     }
 
-    /// Starts to read a process without a request of a user. Returns false if there is no place.
+    /// Starts to read a process that no user has opened. Returns false if no place is free.
     fn read_automatically(&mut self, identity: &str, now: Instant) -> bool {
         let Some(process) = self.processes.get(identity) else { return false };
         let sends_all = process.record.details.sends_all;
@@ -218,7 +223,7 @@ impl ProcessRegistry {
         true
     }
 
-    /// Changes why a process is read; stops reading it if no reason is left.
+    /// Changes the reasons to read a process with `act`, and stops reading it if none is left.
     fn change(&mut self, identity: &str, act: impl FnOnce(&mut Reading)) {
         if let Some(reading) = self.reading.get_mut(identity) {
             act(reading);
@@ -233,8 +238,8 @@ impl ProcessRegistry {
         self.reading.values().filter(|reading| !reading.is_always && reading.is_open(now)).count()
     }
 
-    /// Gives the place of a process that seems to be lost to others, unless a user has opened it.
-    /// Returns true if it had such a place.
+    /// Frees the place of a process that seems to be lost, unless a user has opened it. Returns
+    /// true if a place was freed.
     pub(crate) fn yield_place(&mut self, identity: &str) -> bool {
         let Some(reading) = self.reading.get(identity).copied() else { return false };
         if reading.opened.is_some_and(|opened| opened.is_automatic) {
@@ -247,8 +252,8 @@ impl ProcessRegistry {
         reading.is_automatic()
     }
 
-    /// Gives free places to processes that send summaries and wait for one: those that were read
-    /// before, then the lowest ranks. Call it every second. Returns true if others are read from
+    /// Fills free places with processes that send summaries: first processes that were read before,
+    /// then the lowest ranks. Call it every second. Returns true if further processes are read from
     /// now on.
     pub(crate) fn fill_places(&mut self, now: Instant, is_silent: impl Fn(&str) -> bool) -> bool {
         self.reading.retain(|_, reading| reading.expire(now));
@@ -278,9 +283,9 @@ impl ProcessRegistry {
         has_new
     }
 
-    /// Opens a process for a user. If as many are open as allowed, it takes the place of a silent
-    /// process, or of one that no user has opened. A process that was read to its end stays as it
-    /// is: the server's recording has its events.
+    /// Opens a process for a user. If as many are open as allowed, closes a silent process, or one
+    /// that no user has opened. Does nothing for a process that was read to its end, because the
+    /// server's recording has its events.
     pub(crate) fn open(
         &mut self,
         identity: &str,
@@ -315,8 +320,9 @@ impl ProcessRegistry {
         Ok(())
     }
 
-    /// Makes sure that fewer than `limit` of the processes that `counts` selects are read: stops
-    /// reading a silent one, or one that no user has opened, with the highest rank.
+    /// Makes room if at least `limit` of the processes that `counts` selects are read: stops
+    /// reading a silent one, or one that no user has opened, of the highest rank. Fails if there is
+    /// none.
     fn make_room(
         &mut self,
         limit: usize,
@@ -344,13 +350,13 @@ impl ProcessRegistry {
         self.close_if(identity, |_| true);
     }
 
-    /// Stops this server's requests for a process's events unless a user has opened it. Returns
-    /// true if there were any.
+    /// Stops this server's requests for a process's events, unless a user has opened the process.
+    /// Returns true if this server was requesting them.
     pub(crate) fn close_automatic(&mut self, identity: &str) -> bool {
         self.close_if(identity, |opened| opened.is_automatic)
     }
 
-    /// Stops this server's requests if `may_close` allows it. Returns true if there were any.
+    /// Stops this server's requests if `may_close` returns true. Returns true if they were stopped.
     fn close_if(&mut self, identity: &str, may_close: impl Fn(&Opened) -> bool) -> bool {
         let opened = self.reading.get(identity).and_then(|reading| reading.opened);
         if !opened.is_some_and(|opened| may_close(&opened)) {
@@ -363,7 +369,7 @@ impl ProcessRegistry {
         true
     }
 
-    /// Records that another server asked for the events of a process until `until`. Returns true if
+    /// Records that another server requests the events of a process until `until`. Returns true if
     /// they were not read before.
     pub(crate) fn requested(&mut self, identity: &str, until: Instant, now: Instant) -> bool {
         let is_known = self.processes.get(identity).is_some_and(|process| process.stopped.is_none());
@@ -379,13 +385,13 @@ impl ProcessRegistry {
 
     /// Records why a process is not read any more. Returns its description.
     pub(crate) fn stop(&mut self, identity: &str, stop: Stop, now: Instant) -> Option<&ProcessRecord> {
-        // Without a place now, it keeps its reasons to be read.
+        // If the aggregator had no place, the reasons to read the process are kept for later.
         if !matches!(stop, Stop::NoPlace(_)) {
             self.yield_place(identity);
             self.reading.remove(identity);
         }
         let process = self.processes.get_mut(identity)?;
-        // A process that was killed at its end has not described it.
+        // The description may lack the end, if the process was killed just before it sent it.
         process.record.details.has_ended |= stop == Stop::AtEnd;
         process.stopped = Some((stop, now));
         Some(&process.record)
@@ -403,7 +409,7 @@ impl ProcessRegistry {
         self.processes.get(identity).map(|known| &known.record.process)
     }
 
-    /// Returns the processes that this server has opened and that still run.
+    /// Iterates over the processes that this server has opened and that still run.
     pub(crate) fn opened(&self) -> impl Iterator<Item = &ProcessRecord> {
         let opened = self.reading.iter().filter(|(_, reading)| reading.opened.is_some());
         let processes = opened.filter_map(|(identity, _)| self.processes.get(identity));

@@ -1,4 +1,4 @@
-//! Which processes are read.
+//! Tests of which processes are read.
 
 use super::*;
 use crate::process_record::Details;
@@ -71,16 +71,16 @@ fn user_takes_the_place_of_automatic_and_silent_processes() {
 fn lost_processes_give_their_places_to_others() {
     let (mut registry, now) = (registry(3, true), Instant::now());
     registry.open(&name(1), now, none_silent).expect("it is open");
-    // The first two were killed; they start again, with other identities.
+    // The first two processes were killed and are restarted with other identities.
     for rank in [10, 11] {
         assert!(!registry.describe(&record(rank, Details::default()), true, now));
     }
     assert!(!registry.fill_places(now, none_silent), "all places are taken");
     assert!(registry.yield_place(&name(0)));
-    // A user waits for the other.
+    // A user has opened the other process.
     assert!(!registry.yield_place(&name(1)));
     assert_eq!(read(&registry, now), [1]);
-    // Of rank 2, nothing is heard, either.
+    // Rank 2 is silent, too.
     assert!(registry.fill_places(now, |identity| [name(0), name(1), name(2)].contains(&identity.to_owned())));
     assert_eq!(read(&registry, now), [1, 10]);
     assert!(!registry.fill_places(now, none_silent));
@@ -100,7 +100,7 @@ fn requests_of_other_servers_count_while_they_are_valid() {
     assert!(registry.requested(&name(3), now + 15 * second, now));
     assert!(!registry.requested("unknown", now + second, now));
     assert_eq!(read(&registry, now), [2, 3]);
-    // They are enough: nothing is opened without a user.
+    // These requests fill all places, so no process is opened automatically.
     assert!(!registry.describe(&record(4, Details::default()), true, now));
     assert_eq!(read(&registry, now), [2, 3]);
     let later = now + 15 * second;
@@ -122,7 +122,7 @@ fn ended_processes_are_read_while_the_broker_has_their_events() {
     assert_eq!(registry.open(&name(1), now, none_silent), Ok(()));
     assert_eq!(registry.open(&name(2), now, none_silent), Ok(()));
     assert_eq!(read(&registry, now), [1, 2]);
-    // A process that has ended is not asked.
+    // No events are requested from a process that has ended.
     assert_eq!(registry.opened().count(), 0);
     assert!(registry.set_device(&name(1), 5));
     assert!(!registry.set_device(&name(1), 5));
@@ -131,7 +131,7 @@ fn ended_processes_are_read_while_the_broker_has_their_events() {
     assert_eq!(registry.states(now).find_map(|(_, _, device)| device), Some(5));
     // The server's recording has its events.
     assert_eq!(registry.open(&name(1), now, none_silent), Ok(()));
-    // So has that of a process that sent all, but not if it had none.
+    // This also holds for a process that sent all events, unless the broker has none of them.
     let stopped = registry.stop(&name(2), Stop::AtEnd, now).expect("it is known");
     assert!(stopped.details.has_ended);
     assert_eq!(registry.open(&name(2), now, none_silent), Err(OpenError::Ended));
@@ -174,7 +174,7 @@ fn any_of_too_many_processes_that_send_all_can_be_opened() {
     assert!(is_read(&registry, count - 1) && !is_read(&registry, count - 3), "the highest rank gives its place");
     assert_eq!(read(&registry, now).len(), MAX_READ);
     assert!(!registry.requested(&name(count - 2), now + RETRY_TIME, now));
-    // A silent one gives its place, too, and gets it again.
+    // A silent process is also replaced, and read again later.
     assert!(registry.yield_place(&name(7)));
     assert!(registry.fill_places(now, |identity| identity == name(7)));
     assert!(is_read(&registry, count - 3) && !is_read(&registry, 7));
@@ -187,7 +187,7 @@ fn any_of_too_many_processes_that_send_all_can_be_opened() {
 fn one_rank_cannot_take_the_places_of_others() {
     let (mut registry, now) = (registry(0, true), Instant::now());
     assert!(registry.describe(&record(0, sends_all()), true, now));
-    // Described, but not read: it sends nothing now.
+    // This process is described but not read, because it sends no events now.
     assert!(!registry.describe(&record(1, sends_all()), false, now));
     for number in 0..MAX_PROCESSES as u64 + 10 {
         assert!(registry.describe(&forged(Some(7), number), true, now), "the newest processes of a rank are read");
