@@ -24,7 +24,7 @@ def print_message(message):
 
 
 def call_harmlessly(function, *arguments):
-    """Calls a function in the middle of the program, which does not notice that the function fails."""
+    """Calls a function in the middle of the program, which does not notice a failure."""
     try:
         function(*arguments)
     except Exception as error:

@@ -144,7 +144,7 @@ impl Device {
         self.0.memory.span(name)
     }
 
-    /// Returns true if both are the same device.
+    /// Returns true if both handles refer to one device.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }

@@ -28,7 +28,7 @@ pub enum TensorError {
     Arguments {
         /// The operation.
         operation: &'static str,
-        /// What does not fit.
+        /// The reason why the arguments do not fit, for the message.
         reason: String,
     },
     /// An in-place operation has changed a tensor that the backward pass needs.
@@ -55,6 +55,11 @@ pub enum TensorError {
     /// A backward pass of a tensor without a gradient graph.
     #[error("backward: the tensor depends on no tensor that requires a gradient: see Tensor::with_grad")]
     NoGraph,
+}
+
+/// Returns an error about the arguments of `operation`.
+pub(crate) fn arguments(operation: &'static str, reason: impl Into<String>) -> TensorError {
+    TensorError::Arguments { operation, reason: reason.into() }
 }
 
 impl TensorError {

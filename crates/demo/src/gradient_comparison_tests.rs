@@ -1,4 +1,4 @@
-//! Gradients of models compared with those of another precision and of another device.
+//! Tests that compare the gradients of models in another precision and on another device.
 
 use fastrand::Rng;
 

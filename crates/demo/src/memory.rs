@@ -5,8 +5,7 @@ use std::panic::Location;
 use vramscope_collector::{AllocateError, CaptureFilter, DevicePool, MemoryDevice, MempoolId, Span, Stats, StreamId};
 use vramscope_trace::{FreeSpace, Metrics};
 
-use crate::error::Result;
-use crate::ops::arguments;
+use crate::error::{Result, arguments};
 
 /// A guard of a span (a named interval of the recording). Dropping it records the end.
 pub trait SpanGuard {}

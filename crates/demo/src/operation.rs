@@ -31,7 +31,7 @@ pub(crate) struct MemoryChange<'a> {
     pub(crate) location: &'static Location<'static>,
 }
 
-/// Whether memory is allocated or freed.
+/// The kind of a memory change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryChangeKind {
     Allocate,

@@ -198,7 +198,7 @@ fn update(
     Ok(())
 }
 
-/// How gradients are cleared before a training step.
+/// The way in which gradients are cleared before a training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClearGradients {
     /// They are freed, like `zero_grad(set_to_none=True)`.

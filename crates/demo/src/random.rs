@@ -1,4 +1,4 @@
-//! Distributions for a seeded generator, so that every run draws the same numbers.
+//! Random numbers of several distributions from a seeded generator, equal in every run.
 
 use fastrand::Rng;
 

@@ -13,10 +13,9 @@ use crate::autocast::autocast;
 use crate::callbacks::Callbacks;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Result, arguments};
 use crate::modules::Parameter;
 use crate::operation::Observation;
-use crate::ops::arguments;
 use crate::optimizers::{ClearGradients, LossScaler, Optimizer, clear_gradients};
 use crate::tensor::Tensor;
 
@@ -28,7 +27,7 @@ pub struct StepOptions {
     pub precision: DType,
     /// Number of parts into which the batch is split, at least 1. Their gradients are accumulated.
     pub parts: usize,
-    /// How gradients are cleared before the step.
+    /// The way in which gradients are cleared before the step.
     pub clear: ClearGradients,
 }
 

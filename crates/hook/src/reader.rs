@@ -14,12 +14,15 @@ use vramscope_trace::{
 use crate::definitions::{Code, Definitions, Names, TrackedRequest};
 use crate::modules;
 use crate::notes::{Note, NoteKind, record_mark};
-use crate::polling::PINNED_SNAPSHOT_POOL;
 use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, OWN_SNAPSHOT, RING_LEN, SCOPE, SETTING, STACK, TABLES};
 use crate::torch::{actions, is_request};
 use crate::workspaces::WorkspaceCandidates;
 use crate::writer::Overflow;
 
+/// The private pool id to which snapshots of pinned host memory are limited. No pool has this id,
+/// because one of the two numbers of PyTorch's ids is always 0. So these snapshots contain no
+/// device memory, and the tracker can distinguish them from other snapshots.
+pub(crate) const PINNED_SNAPSHOT_POOL: MempoolId = MempoolId(0x7672_616d, 1);
 /// Maximum number of events that are held until the tracker has been checked: they take 40 MB.
 /// Beyond it, they are discarded, and another snapshot is needed.
 const MAX_HELD_EVENTS: usize = 1 << 19;

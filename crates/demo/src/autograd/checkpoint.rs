@@ -5,9 +5,8 @@ use vramscope_collector::{Category, Scope};
 
 use super::{Node, Saved, enable_grad, is_grad_enabled, no_grad};
 use crate::autocast::{autocast_type, set_autocast};
-use crate::error::Result;
+use crate::error::{Result, arguments};
 use crate::operation::{Line, Operation};
-use crate::ops::arguments;
 use crate::tensor::Tensor;
 
 /// Computes `part(x)` and saves only `x`. The backward pass computes `part(x)` again, like

@@ -9,10 +9,9 @@ use std::rc::Rc;
 use crate::autograd::checkpoint;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Result, arguments};
 use crate::modules::{Embedding, Initializer, LayerNorm, Linear, Parameter, prefixed};
 use crate::operation::Module;
-use crate::ops::arguments;
 use crate::tensor::Tensor;
 
 /// Standard deviation of initial weights, as in GPT-2.

@@ -1,10 +1,9 @@
 //! A multi-layer perceptron: linear layers with ReLU between them.
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Result, arguments};
 use crate::modules::{Initializer, Linear, Parameter, prefixed};
 use crate::operation::Module;
-use crate::ops::arguments;
 use crate::tensor::Tensor;
 
 /// Names of the layers, which are also the names of their scopes.

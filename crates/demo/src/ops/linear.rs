@@ -64,7 +64,7 @@ impl Tensor {
     /// `[batch, capacity, width]`. For inference.
     ///
     /// # Errors
-    /// As [`scores_of_cached`](Self::scores_of_cached).
+    /// As for [`scores_of_cached`](Self::scores_of_cached).
     pub(crate) fn sum_of_cached(&self, values: &Self, used: usize) -> Result<Self> {
         self.product_with_cache(values, used, false)
     }

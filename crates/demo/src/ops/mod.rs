@@ -22,13 +22,8 @@ use vramscope_collector::{Category, Scope};
 
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Result, TensorError};
+use crate::error::{Result, arguments};
 use crate::tensor::Tensor;
-
-/// Returns an error about the arguments of `operation`.
-pub(crate) fn arguments(operation: &'static str, reason: impl Into<String>) -> TensorError {
-    TensorError::Arguments { operation, reason: reason.into() }
-}
 
 /// Returns an error unless the tensors are on one device and have floating-point elements.
 fn check_floats(operation: &'static str, tensors: &[&Tensor]) -> Result {

@@ -2,11 +2,12 @@
 //! programs that tutorials teach.
 //!
 //! [`Technique::all`] is the table. A [`Plan`] combines techniques that work in one program;
-//! [`Plan::run`] runs it and returns a [`TechniqueReport`]. Runs are reproducible: losses depend on the seed
-//! and sizes, not on time or on the number of cores; on a GPU, those of `no-record-stream` do.
+//! [`Plan::run`] runs it and returns a [`TechniqueReport`]. Runs are reproducible: losses depend on
+//! the seed and sizes, not on time or on the number of cores; on a GPU, those of `no-record-stream`
+//! do.
 //!
-//! `settings` has the sizes and switches, `registry` the table with the `sizes` that show effects,
-//! `programs` what is run, and `allocators` the alternatives to the pool.
+//! `settings` has the sizes and switches, `registry` the table of techniques, `sizes` the sizes at
+//! which effects show, `programs` the programs, and `allocators` the alternatives to the pool.
 
 mod allocators;
 mod programs;
@@ -121,7 +122,7 @@ impl Plan {
         Ok([Self::of(&first, &all, device, sizes)?, Self::of(&second, &all, device, sizes)?])
     }
 
-    /// Combines `techniques`. Those of `sized` that have the same program set the sizes.
+    /// Combines `techniques`. The techniques in `sized` that belong to this program set its sizes.
     fn of(
         techniques: &[&'static Technique],
         sized: &[&'static Technique],

@@ -83,7 +83,7 @@ pub(super) enum KeptResults {
     LossesWithGraph,
 }
 
-/// When the program releases cached memory.
+/// The steps after which the program releases cached memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum EmptyCache {
     /// Never.
@@ -107,7 +107,7 @@ pub(super) enum Allocator {
     Driver,
 }
 
-/// How training data gets to the device.
+/// The way in which training data gets to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Loading {
     /// All data is copied before the first step.
@@ -182,13 +182,13 @@ pub(super) struct Settings {
     pub(super) precision: DType,
     /// Number of parts into which a batch is split. Their gradients are accumulated.
     pub(super) parts: usize,
-    /// How gradients are cleared before a step.
+    /// The way in which gradients are cleared before a step.
     pub(super) clear: ClearGradients,
     /// Whether logits are freed before the backward pass.
     pub(super) frees_logits: bool,
     /// The results that passes over held-out data keep.
     pub(super) kept: KeptResults,
-    /// When cached memory is released.
+    /// The steps after which cached memory is released.
     pub(super) empty_cache: EmptyCache,
     /// Whether the model is dropped and its memory released at the end.
     pub(super) releases_memory: bool,
@@ -196,13 +196,13 @@ pub(super) struct Settings {
     pub(super) offloads: bool,
     /// Whether ReLUs overwrite their arguments (two-layer network).
     pub(super) in_place: bool,
-    /// Whether inference records graphs.
+    /// Whether inference records gradient graphs.
     pub(super) records_graph: bool,
     /// Whether weights are 8-bit integers (inference).
     pub(super) int8_weights: bool,
     /// Whether a cache keeps the keys and values of earlier tokens (generation).
     pub(super) kv_cache: bool,
-    /// How data is loaded.
+    /// The way in which training data gets to the device.
     pub(super) loading: Loading,
     /// Whether the batch grows until a step runs out of memory.
     pub(super) searches_batch: bool,

@@ -5,9 +5,8 @@ use std::rc::Rc;
 use super::{Storage, Tensor};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Result, arguments};
 use crate::operation::Operation;
-use crate::ops::arguments;
 
 /// Returns the number of elements of a tensor with this shape; `None` if it overflows.
 pub(crate) fn checked_len(shape: &[usize]) -> Option<usize> {

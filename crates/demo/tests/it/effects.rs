@@ -191,7 +191,7 @@ fn gradients_that_are_kept_show_at_the_lines_of_the_model() {
     assert!(with.peak_bytes_of(Category::Gradient) >= bytes);
     let added = with.peak_bytes_of(Category::Gradient) - without.peak_bytes_of(Category::Gradient);
     assert_eq!(added, with.report.peak_allocated_bytes - without.report.peak_allocated_bytes);
-    // The largest gradients are those of the four linear layers of a block.
+    // The gradients of a block's four linear layers are the largest ones.
     for layer in ["self.qkv.forward", "self.project.forward", "self.up.forward", "self.down.forward"] {
         let at_layer = |recorded: &Recorded| -> u64 {
             let sites = recorded.at_peak.iter().filter(|(site, _)| {

@@ -12,16 +12,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use vramscope_collector::RecorderHandle;
 use vramscope_formats::LiveSnapshot;
-use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, MempoolId, Relabel, Sink as _, SiteId};
+use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, Relabel, Sink as _, SiteId};
 
 use crate::definitions::Definitions;
 use crate::notes::{Note, NoteKind, Notes, record_mark};
 use crate::own_events::device_of;
-
-/// The private pool id to which snapshots of pinned host memory are limited. No pool has this id,
-/// because one of the two numbers of PyTorch's ids is always 0. So these snapshots contain no
-/// device memory, and the tracker can distinguish them from other snapshots.
-pub(crate) const PINNED_SNAPSHOT_POOL: MempoolId = MempoolId(0x7672_616d, 1);
 
 /// A recorder of a process's devices that derives events from snapshots.
 pub(crate) struct Poller {

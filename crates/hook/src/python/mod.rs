@@ -30,7 +30,7 @@ use crate::native;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
 use crate::pace::PAUSE_FACTOR;
-use crate::polling::PINNED_SNAPSHOT_POOL;
+use crate::reader::PINNED_SNAPSHOT_POOL;
 use crate::scopes::{self, Scope};
 use crate::session::Session;
 use crate::snapshot_devices;

@@ -360,7 +360,7 @@ impl Session {
     }
 
     /// Records the changes of pinned host memory since the last call, from a snapshot that is
-    /// limited to [`PINNED_SNAPSHOT_POOL`](crate::polling::PINNED_SNAPSHOT_POOL).
+    /// limited to [`PINNED_SNAPSHOT_POOL`](crate::reader::PINNED_SNAPSHOT_POOL).
     pub(crate) fn record_pinned_memory(&self, snapshot: &[u8]) -> Result<(), String> {
         let snapshot = read_snapshot(snapshot)?;
         let mut state = lock(&self.state);

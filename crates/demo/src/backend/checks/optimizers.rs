@@ -94,9 +94,10 @@ fn check_adam_8bit(tester: &Tester<'_>, gradient_type: DType, len: usize, step: 
         let scale = scales[index / QUANTIZED_BLOCK];
         if scale > 0.0 { after[index][moment] / scale } else { 0.0 }
     };
-    // Not rounded: a code is at most 1/2 from it.
+    // The exact means are not rounded: a code may differ from them by at most 1/2.
     let new_means = (0..len).map(|index| 127.0 * share(index, 1, &new_mean_scales)).collect();
-    // Rounded up: a code is at most 1/2 from the number plus 1/2, and 0 only for 0.
+    // A code is rounded up: it differs from the exact value plus 1/2 by at most 1/2, and is 0 only
+    // for 0.
     let root = |index| 255.0 * share(index, 2, &new_variance_scales).sqrt();
     let new_variances = (0..len).map(root).map(|root| if root > 0.0 { (root + 0.5f64).min(255.0) } else { 0.0 });
     let new_parameters = after.iter().map(|after| after[0]).collect();
@@ -125,7 +126,7 @@ fn check_sgd(tester: &Tester<'_>, gradient_type: DType, parameter_type: DType, l
     let new_buffers: Vec<f64> = buffers.iter().zip(&gradients).map(|(buffer, g)| momentum * buffer + g).collect();
     let with_buffer = parameters.iter().zip(&new_buffers).map(|(x, buffer)| x - rate * buffer).collect();
     let without_buffer = parameters.iter().zip(&gradients).map(|(x, g)| x - rate * g).collect();
-    // The update may use the buffer before or after it is rounded.
+    // A kernel may update the parameter by the buffer before or after the buffer is rounded.
     let tolerance = if parameter_type == DType::F32 { 1e-6 } else { 2e-3 };
     let arguments = [
         Argument::in_place(parameter_type, &parameters, with_buffer).within(tolerance),

@@ -48,7 +48,7 @@ fn check_softmax(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &Soft
     let dy = random(y_type, rows * columns, 2.0);
     for (row, x) in x.chunks_exact_mut(columns).enumerate() {
         let visible = columns.min(first + row % queries + 1);
-        // A kernel must not use masked scores.
+        // A kernel must not use masked scores: a NaN would reach the result.
         x[visible..].fill(f64::NAN);
         let largest = x[..visible].iter().fold(f64::NEG_INFINITY, |one, x| one.max(x * scale));
         let sum: f64 = x[..visible].iter().map(|x| (x * scale - largest).exp()).sum();
@@ -113,7 +113,7 @@ fn check_quantization(tester: &Tester<'_>) {
             let largest = |row: &[f64]| row.iter().fold(0.0f64, |one, x| one.max(x.abs()));
             let scale = |row: &[f64]| if largest(row) > 0.0 { largest(row) / 127.0 } else { 1.0 };
             let scales: Vec<f64> = x.chunks_exact(columns).map(scale).collect();
-            // Not rounded: a code is at most 1/2 from it.
+            // The expected values are not rounded: a code may differ from them by at most 1/2.
             let codes: Vec<f64> = (0..).zip(&x).map(|(index, x): (usize, _)| x / scales[index / columns]).collect();
             let arguments = [
                 Argument::input(dtype, &x),

@@ -1,4 +1,4 @@
-//! Launches the kernels of cross entropy, and those that access rows of a table by index.
+//! Launches the kernels of cross entropy, and the kernels that access rows of a table by index.
 
 use super::kernels::{Kernel, Variant};
 use super::launch::{

@@ -2,20 +2,12 @@
 
 use super::HostBackend;
 use super::slices::{count_rows, floats, floats_mut, maybe_in_place};
-use super::tasks::{COSTLY, FloatRows, Reader, SIMPLE, load, map_rows, parallel, parallel_rows};
+use super::tasks::{BLOCK, COSTLY, FloatRows, Reader, SIMPLE, load, map_rows, parallel, parallel_rows};
 use super::vector::{exp, sum};
 use crate::backend::{Binary, ElementwiseKernels, RawSlice, Result, Unary};
 
-/// Number of elements that are converted and computed at once. They fit into the L1 cache.
-const BLOCK: usize = 1024;
-
 /// The constants of GELU's tanh approximation: sqrt(2 / pi), and the factor of the cube.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
-
-pub(super) fn fill(to: RawSlice<'_>, value: f32) {
-    let result = FloatRows::new(floats_mut(to, &[]), BLOCK);
-    map_rows(0..to.len().div_ceil(BLOCK), &[], result, |_, [], y| y.fill(value));
-}
 
 impl ElementwiseKernels for HostBackend {
     fn unary(&self, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {

@@ -122,7 +122,7 @@ impl Backend for HostBackend {
     }
 
     fn fill(&self, to: RawSlice<'_>, value: f32) -> Result {
-        elementwise::fill(to, value);
+        tasks::fill(to, value);
         Ok(())
     }
 }

@@ -8,7 +8,11 @@ use std::ops::Range;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 
-use super::slices::{Floats, FloatsMut};
+use super::slices::{Floats, FloatsMut, floats_mut};
+use crate::backend::RawSlice;
+
+/// Number of elements that are converted and computed at once. They fit into the L1 cache.
+pub(super) const BLOCK: usize = 1024;
 
 /// Number of elements that one task processes in functions limited by memory bandwidth.
 pub(super) const SIMPLE: usize = 1 << 16;
@@ -272,6 +276,12 @@ fn round_to_bf16(x: f32) -> bf16 {
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     let rounded = if x.is_nan() { QUIET_NAN } else { rounded };
     bf16::from_bits(rounded as u16)
+}
+
+/// Fills a tensor with a value.
+pub(super) fn fill(to: RawSlice<'_>, value: f32) {
+    let result = FloatRows::new(floats_mut(to, &[]), BLOCK);
+    map_rows(0..to.len().div_ceil(BLOCK), &[], result, |_, [], y| y.fill(value));
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use super::super::report::Figure;
 use super::super::run::{ProgramState, Run};
 use super::training::Training;
 use crate::device::Device;
-use crate::error::Result;
-use crate::ops::arguments;
+use crate::error::{Result, arguments};
 use crate::optimizers::{ClearGradients, clear_gradients};
 use crate::tokens::Text;
 

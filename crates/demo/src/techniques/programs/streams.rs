@@ -30,7 +30,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         let weight = Tensor::full(device, &[settings.row_width; 2], DType::F32, 1.0 / settings.row_width as f32)?;
         (weight, Tensor::full(device, &shape, DType::F32, 1.0)?)
     };
-    // On the host, each operation ends before the next one is requested.
+    // On the host nothing is delayed: each operation ends before the next one begins.
     let multiplications = if settings.device == DeviceKind::Cuda { DELAYING_MULTIPLICATIONS } else { 0 };
     let delaying_products = multiplications / (settings.rows * settings.row_width * settings.row_width);
     let (mut pending_bytes, mut overwritten_steps) = (0, 0);

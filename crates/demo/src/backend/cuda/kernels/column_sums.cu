@@ -50,7 +50,7 @@ KERNEL __launch_bounds__(256) column_partials(Floats x, float *partials, u64 row
     }
 }
 
-// Partial sums of the gradients of a layer norm's weight, and after them those of its bias.
+// Writes partial sums of the gradient of a layer norm's weight, then those of its bias's gradient.
 template <bool VECTOR>
 INLINE void layer_norm_partials_of(
     Floats x, Floats dy, const float *statistics, float *partials, u64 rows, u32 columns

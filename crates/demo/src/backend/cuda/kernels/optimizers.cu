@@ -163,7 +163,7 @@ KERNEL sgd(Floats parameter, Floats gradient, Floats buffer, u64 count, SgdStep 
     }
 }
 
-// Every thread that finds an infinite number or NaN writes the same 1.
+// Every thread that finds an infinite number or NaN writes 1, so the order does not matter.
 KERNEL unscale(Floats gradient, float scale, u32 *found_infinite, u64 count, u32 vector) {
     u64 i = thread_number() * PACK;
     bool finite = true;

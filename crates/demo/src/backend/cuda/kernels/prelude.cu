@@ -2,7 +2,7 @@
 //
 // The compiler's options define TYPE (F32, F16, BF16 or ANY), the type of all floats of a kernel;
 // with ANY, each argument names its own type at run time. ROWS_PER_PARTIAL, NUMBERS_PER_PARTIAL and
-// QUANTIZED_BLOCK are the constants of the same names in `backend/mod.rs`.
+// QUANTIZED_BLOCK equal the constants of these names in `backend/mod.rs`.
 
 typedef unsigned char u8;
 typedef signed char i8;
