@@ -127,8 +127,9 @@ pub(super) fn parameter<T: Argument>(argument: &T) -> Parameter {
 /// Launches a kernel: `launch!(launcher, kernel, variant, blocks, threads; arguments)`.
 macro_rules! launch {
     ($launcher:expr, $kernel:expr, $variant:expr, $blocks:expr, $threads:expr; $($argument:expr),+ $(,)?) => {{
-        // SAFETY: The arguments match the kernel's parameters in its file. The creators of the slices
-        // guarantee live memory, and the lengths asserted by the method keep accesses within it.
+        // SAFETY: The arguments match the kernel's parameters in its file. The creators of the
+        // slices guarantee live memory, and the lengths asserted by the method keep accesses within
+        // it.
         unsafe {
             $launcher.launch(
                 $kernel, $variant, $blocks, $threads,
