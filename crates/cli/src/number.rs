@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// Parses a whole number, with an error that says what is expected.
+/// Parses a whole number. The error says that a whole number is expected.
 pub(crate) fn parse_whole<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "expected a whole number".to_owned())
 }

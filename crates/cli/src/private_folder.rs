@@ -79,7 +79,7 @@ pub(crate) fn check_package(command: &Path, package: &Path, prefix: &Path) -> io
     }
     for folder in package.ancestors().take_while(|ancestor| *ancestor != prefix) {
         let status = fs::symlink_metadata(folder)?;
-        // A link can be replaced by its own owner, whatever its mode is.
+        // The mode of a symbolic link has no effect; only its owner can replace it.
         writers.check(folder, &status, status.is_symlink())?;
         writers.check(folder, &fs::metadata(folder)?, false)?;
     }

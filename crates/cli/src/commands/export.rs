@@ -141,7 +141,7 @@ impl Writer {
         })
     }
 
-    /// Writes the recording to outputs that were opened for [`paths`](Self::paths), in the same
+    /// Writes the recording to `outputs`, which were opened for [`paths`](Self::paths) in its
     /// order.
     fn write(
         &self,

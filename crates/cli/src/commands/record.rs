@@ -30,7 +30,7 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
 /// for quick display, and need several times the bytes, so they are merged. With this interval,
 /// every event is in the file within 250 ms.
 const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a lost connection is retried: longer than a network outage or a sleeping machine needs.
+/// Time for which a lost connection is retried. Most network outages are shorter.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval over which the rates in the status line are measured.
 const RATE_INTERVAL: Duration = Duration::from_secs(1);

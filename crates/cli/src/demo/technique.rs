@@ -31,7 +31,7 @@ pub(super) fn record(
     Recording::start(device, plan.pool_settings(), &source, outputs(arguments, path, hub)?)
 }
 
-/// How the program of a plan is run.
+/// Options of the run of a plan's program.
 pub(super) struct RunOptions<'a> {
     /// The file of the recording, if the user named one.
     pub(super) path: Option<&'a Path>,
@@ -39,7 +39,7 @@ pub(super) struct RunOptions<'a> {
     pub(super) tensorboard: Option<&'a Path>,
     /// Shortest duration of a step.
     pub(super) min_step_time: Duration,
-    /// Where the line of each step is printed.
+    /// The output stream of the line for each step.
     pub(super) step_lines: StepLines,
 }
 

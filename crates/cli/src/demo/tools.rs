@@ -22,7 +22,7 @@ use crate::error::{CommandError, Result};
 use crate::number::parse_whole;
 use crate::terminal;
 
-/// How deep layers have rows in the table by phase: the model and its blocks.
+/// Depth of the layers that have rows in the table by phase: the model and its blocks.
 const LAYER_DEPTH: usize = 2;
 
 /// Options of `vramscope demo` for its tools.

@@ -35,7 +35,7 @@ pub(crate) fn device_text(device: &DeviceComparison, moments: [&Moment; 2], colu
     if let Some(text) = pending_text(device) {
         out += &format!("{text}\n");
     }
-    // Of two chosen moments, nothing else is of interest.
+    // If the user has chosen moments, only the tables at these moments are shown.
     if moments == [&Moment::Peak; 2] {
         out += &format!("\n{}", AT_END.text(&sites, "at the end", columns));
         out += &format!("\n{}", ALLOCATIONS.text(&sites, "allocations in the whole recording", columns));

@@ -307,7 +307,7 @@ fn progress_is_reported_in_rising_steps() {
     // rmcp's client asks for progress with every call.
     connection.call("advise", json!({"source": "data/mlp_train.pickle.zst"})).expect("advice");
     let deadline = Instant::now() + Duration::from_secs(30);
-    // The client handles notifications on a task of their own.
+    // The client handles notifications on another task, so they may arrive later.
     while connection.progress.0.lock().expect("no test panics meanwhile").is_empty() {
         assert!(Instant::now() < deadline, "no progress was reported");
         connection.runtime.block_on(tokio::time::sleep(Duration::from_millis(10)));

@@ -1,4 +1,4 @@
-//! `advise`.
+//! Tests of `advise`.
 
 use serde_json::Value;
 use tempfile::TempDir;

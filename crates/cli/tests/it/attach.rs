@@ -194,7 +194,7 @@ fn unsuitable_arguments_are_errors() {
     program.check_result();
 }
 
-/// The process must not notice that the command is killed, at whatever moment.
+/// Kills the command at many moments: the process must never be affected.
 #[test]
 fn killed_attach_leaves_the_program_alone() {
     let mut random = 5_u64;

@@ -1,4 +1,4 @@
-//! `autopsy`.
+//! Tests of `autopsy`.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `demo --list`, `--technique` and `--compare`.
+//! Tests of `demo --list`, `--technique` and `--compare`.
 
 use std::fs;
 

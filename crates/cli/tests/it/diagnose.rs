@@ -1,4 +1,4 @@
-//! `diagnose`.
+//! Tests of `diagnose`.
 
 use std::fs;
 

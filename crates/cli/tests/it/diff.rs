@@ -1,4 +1,4 @@
-//! `diff`.
+//! Tests of `diff`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -181,7 +181,7 @@ fn sites_are_ordered_by_change() {
     );
 }
 
-/// The second run was started from another file and by another program.
+/// Compares two runs of which the second was started from another file and by another program.
 #[test]
 fn sites_of_two_runs_are_matched() {
     let snapshots = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots");
@@ -229,7 +229,7 @@ fn text_has_tables_with_complete_site_names() {
     assert!(same.contains("the same number of allocations in both"), "{same}");
 }
 
-/// The events of an export to CSV are an independent count.
+/// Counts allocations independently, from the events of an export to CSV.
 #[test]
 fn allocations_of_sites_match_exported_events() {
     let folder = TempDir::new().expect("a temporary folder");

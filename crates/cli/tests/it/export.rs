@@ -1,4 +1,4 @@
-//! `export` and `--redact`.
+//! Tests of `export` and `--redact`.
 
 use std::ffi::OsStr;
 use std::fs;

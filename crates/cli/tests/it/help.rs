@@ -1,4 +1,4 @@
-//! Help texts, completions, manual pages and colors.
+//! Tests of help texts, completions, manual pages and colors.
 
 use std::fs;
 

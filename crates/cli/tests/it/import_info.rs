@@ -1,4 +1,4 @@
-//! `import` and `info`.
+//! Tests of `import` and `info`.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `demo`, `record` and `view`.
+//! Tests of `demo`, `record` and `view`.
 
 use std::fs;
 use std::io::Read;

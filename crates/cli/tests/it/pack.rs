@@ -1,4 +1,4 @@
-//! `pack`.
+//! Tests of `pack`.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `report` and `export --to html`.
+//! Tests of `report` and `export --to html`.
 
 use std::ffi::OsStr;
 use std::fs;

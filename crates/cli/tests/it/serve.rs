@@ -1,4 +1,4 @@
-//! `serve` and processes that push to it.
+//! Tests of `serve` with processes that push to it.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `table`.
+//! Tests of `table`.
 
 use std::fs;
 use std::path::Path;

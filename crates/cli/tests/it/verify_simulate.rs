@@ -1,4 +1,4 @@
-//! `verify` and `simulate`.
+//! Tests of `verify` and `simulate`.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Where CPython keeps its state, by version: offsets in bytes, on x86-64 Linux.
+//! The layout of CPython's internal state by version: offsets in bytes, on x86-64 Linux.
 //!
 //! The structures are private to CPython and do not change within a minor version as a rule. The
 //! offsets were printed by C programs that include the headers of 3.10.13, 3.11.7, 3.12.1, 3.13.0,

@@ -367,7 +367,7 @@ mod tests {
             check(&python, &|| write(&path, &script, 0o600), true);
             check(&python, &|| (), false);
             check(&python, &|| write(&path, &script.replace("'w'", "'a'"), 0o600), false);
-            // What follows the script is not read.
+            // The starter does not read bytes that follow the script.
             check(&python, &|| write(&path, &format!("{script}other"), 0o600), true);
             check(&python, &|| write(&path, &script, 0o644), false);
             check(&python, &|| nix::unistd::mkfifo(&path, Mode::S_IRWXU).expect("the folder is writable"), false);
