@@ -38,7 +38,7 @@ const LICENSES: [(&str, &str, &[&str]); 4] = [
     ("viewer/assets/LICENSE-Inter.txt", "LICENSE-Inter.txt", &["vramscope-page"]),
 ];
 
-/// Packages the crates, unpacks them, checks what they contain, and compiles them.
+/// Packages the crates, unpacks the packages, checks their content, and compiles them.
 pub(crate) fn check() -> Result<()> {
     let mut package = cargo();
     // `--no-verify`: the scratch workspace compiles the packages, and cargo would compile each of

@@ -145,8 +145,8 @@ fn all_files() -> impl Iterator<Item = &'static str> {
     FILES.into_iter().chain(LATER_FILES).chain(FLEET_FILES)
 }
 
-/// Copies the gallery's recordings into `dist`, and removes those that the gallery had before. They
-/// stay as they are, because the format is compressed.
+/// Copies the gallery's recordings into `dist`, and removes recordings that the gallery no longer
+/// has. The copies are not compressed, because the format of recordings is.
 fn copy_recordings(www: &Path, dist: &Path) -> io::Result<()> {
     let folder = dist.join(GALLERY_FOLDER);
     fs::create_dir_all(&folder)?;

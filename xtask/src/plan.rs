@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns true if a step of this kind can run beside one of the kind `other`.
+    /// Returns true if a step of this kind can run in parallel with a step of the kind `other`.
     fn runs_beside(self, other: Self) -> bool {
         self != other && self != Self::Measure && other != Self::Measure
     }

@@ -32,7 +32,7 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Returns surroundings with the same log.
+    /// Returns a copy, which writes to this log as well.
     fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { log: self.log.try_clone()?, is_low_priority: self.is_low_priority })
     }

@@ -189,7 +189,8 @@ pub(crate) fn try_to_install_headless_shell() {
     }
 }
 
-/// Returns the path of a headless shell that chromedriver can control: one of its own version.
+/// Returns the path of a headless shell that chromedriver can control: it has chromedriver's
+/// version.
 pub(crate) fn headless_shell() -> Option<PathBuf> {
     let version = |name: &str| version_in(&shell::output(command(name).arg("--version"))?);
     let of_driver = version("chromedriver")?;
