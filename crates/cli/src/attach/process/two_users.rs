@@ -36,8 +36,7 @@ const DEFAULT_RACES: u32 = 30;
 /// Script that the attacking user places in the folder of a request.
 const PAYLOAD: &str = "open(WON, 'a').write('program\\n')\n";
 
-/// A program that tries each possible attack on a folder and its files once, and prints the ones
-/// that succeeded.
+/// A program that tries each attack on a folder and its files once, and prints those that succeed.
 const ATTACK: &str = r#"
 import os, sys
 parent = sys.argv[1]
