@@ -91,10 +91,10 @@ fn on_cuda(_: &Arguments) -> Result {
     Err("this build has no support for GPUs".into())
 }
 
-type Recorded<D> = (Option<Monitor>, vramscope_collector::DevicePool<D>);
+type RecordedPool<D> = (Option<Monitor>, vramscope_collector::DevicePool<D>);
 
 /// Creates the pool of `device`. With `--record`, a monitor records it and serves its page.
-fn pool<D: MemoryDevice>(device: D, arguments: &Arguments) -> Result<Recorded<D>> {
+fn pool<D: MemoryDevice>(device: D, arguments: &Arguments) -> Result<RecordedPool<D>> {
     let Some(path) = &arguments.record else {
         return Ok((None, vramscope_collector::DevicePool::new(device, Settings::default(), NullSink, || 0)));
     };

@@ -146,11 +146,11 @@ struct Training {
     held_out: Dataset,
     model: Perceptron,
     trainer: Trainer,
-    best: Option<Best>,
+    best: Option<BestParameters>,
 }
 
 /// A copy of the parameters with the best accuracy so far, and this accuracy.
-struct Best {
+struct BestParameters {
     accuracy: f32,
     _parameters: Vec<Tensor>,
 }
@@ -212,7 +212,7 @@ impl Training {
         if self.best.as_ref().is_none_or(|best| accuracy > best.accuracy) {
             let _scope = Scope::open_with("checkpoint", Category::Parameter);
             let parameters = self.trainer.parameters().iter().map(|parameter| parameter.value.copied());
-            self.best = Some(Best { accuracy, _parameters: parameters.collect::<Result<_>>()? });
+            self.best = Some(BestParameters { accuracy, _parameters: parameters.collect::<Result<_>>()? });
         }
         Ok(accuracy)
     }

@@ -26,7 +26,7 @@ type Line = (&'static str, u32);
 /// Bytes are allocated bytes of one device: the sizes of blocks after rounding. Memory that an
 /// operation's backward pass requests counts for the line of the forward call.
 pub struct LineTable {
-    lines: Rc<Lines>,
+    lines: Rc<LineObserver>,
     _observation: Observation,
 }
 
@@ -35,7 +35,7 @@ impl LineTable {
     #[must_use]
     pub fn new(device: &Device) -> Self {
         let start_bytes = device.memory().allocated_bytes();
-        let lines = Rc::new(Lines { device: device.clone(), start_bytes, state: RefCell::default() });
+        let lines = Rc::new(LineObserver { device: device.clone(), start_bytes, state: RefCell::default() });
         Self { _observation: Observation::start(lines.clone()), lines }
     }
 
@@ -63,7 +63,7 @@ impl LineTable {
 }
 
 /// An observer that assigns operations and memory to source lines, for a [`LineTable`].
-struct Lines {
+struct LineObserver {
     device: Device,
     start_bytes: u64,
     state: RefCell<LineTableState>,
@@ -88,7 +88,7 @@ fn line_of(location: &'static Location<'static>) -> Line {
     (location.file(), location.line())
 }
 
-impl OperationObserver for Lines {
+impl OperationObserver for LineObserver {
     fn begin(&self, _name: &str, location: &'static Location<'static>) {
         let mut state = self.state.borrow_mut();
         if state.depth == 0 {

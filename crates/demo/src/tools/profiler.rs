@@ -21,7 +21,7 @@ const OUTSIDE: &str = "(outside of operations)";
 /// A tool that measures the memory and time of operations, like `torch.profiler` with
 /// `profile_memory=True`.
 pub struct Profiler {
-    operations: Rc<Operations>,
+    operations: Rc<OperationMeter>,
     _observation: Observation,
 }
 
@@ -32,7 +32,7 @@ impl Profiler {
         let outside = ProfileRow { name: OUTSIDE.to_owned(), ..ProfileRow::default() };
         let state = ProfilerState { rows: vec![outside], ..ProfilerState::default() };
         let start = Counters::of(device);
-        let operations = Rc::new(Operations { device: device.clone(), timing, start, state: RefCell::new(state) });
+        let operations = Rc::new(OperationMeter { device: device.clone(), timing, start, state: RefCell::new(state) });
         Self { _observation: Observation::start(operations.clone()), operations }
     }
 
@@ -40,7 +40,7 @@ impl Profiler {
     /// ended.
     #[must_use]
     pub fn report(&self, sort: SortBy) -> ProfileReport {
-        let Operations { device, start, state, .. } = &*self.operations;
+        let OperationMeter { device, start, state, .. } = &*self.operations;
         let mut rows = state.borrow().rows.clone();
         rows.sort_by(|a, b| sort.key(b).cmp(&sort.key(a)).then_with(|| a.name.cmp(&b.name)));
         let now = Counters::of(device);
@@ -97,7 +97,7 @@ impl Counters {
 }
 
 /// An observer that assigns memory and time to operations, for a [`Profiler`].
-struct Operations {
+struct OperationMeter {
     device: Device,
     timing: Timing,
     start: Counters,
@@ -140,7 +140,7 @@ impl ProfilerState {
     }
 }
 
-impl OperationObserver for Operations {
+impl OperationObserver for OperationMeter {
     fn begin(&self, name: &str, _location: &'static Location<'static>) {
         let mut state = self.state.borrow_mut();
         let row = state.index.get(name).copied().unwrap_or_else(|| {

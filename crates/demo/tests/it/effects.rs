@@ -8,7 +8,7 @@ use vramscope_trace::Category;
 use crate::recorded::{NOT_ON_HOST, Recorded, device_kind, run, run_with_baseline, techniques};
 
 /// A function that returns a figure of a run.
-type Value = fn(&Recorded) -> f64;
+type FigureOf = fn(&Recorded) -> f64;
 
 fn peak(run: &Recorded) -> f64 {
     run.report.peak_allocated_bytes as f64
@@ -86,7 +86,7 @@ enum Losses {
 }
 
 /// A figure's name, its function, and the bounds of its value divided by the baseline's value.
-type Ratio = (&'static str, Value, f64, f64);
+type Ratio = (&'static str, FigureOf, f64, f64);
 
 /// Each technique with its expected effect on the losses and figures of its baseline.
 const EFFECTS: &[(&str, Losses, &[Ratio])] = &[

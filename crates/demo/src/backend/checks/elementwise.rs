@@ -132,16 +132,16 @@ fn check_groups(tester: &Tester<'_>) {
 }
 
 /// Returns the argument of tanh in GELU, and the derivative of this argument.
-fn inner(x: f64) -> [f64; 2] {
+fn gelu_argument(x: f64) -> [f64; 2] {
     let factor = (2.0 / std::f64::consts::PI).sqrt();
     [factor * (x + 0.044_715 * x.powi(3)), factor * (1.0 + 3.0 * 0.044_715 * x * x)]
 }
 
 fn gelu(x: f64) -> f64 {
-    0.5 * x * (1.0 + inner(x)[0].tanh())
+    0.5 * x * (1.0 + gelu_argument(x)[0].tanh())
 }
 
 fn gelu_derivative(x: f64) -> f64 {
-    let [u, derivative] = inner(x);
+    let [u, derivative] = gelu_argument(x);
     0.5 * (1.0 + u.tanh()) + 0.5 * x * (1.0 - u.tanh().powi(2)) * derivative
 }

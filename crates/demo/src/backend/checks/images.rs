@@ -31,7 +31,7 @@ pub(super) fn check(tester: &Tester<'_>) {
 /// Iterates over all pixels of all windows. Yields the index of the window's output pixel in its
 /// channel, the pixel's index in the window, and the pixel's index in the channel of the input
 /// image (`None` in the padding).
-fn places(window: &Window) -> impl Iterator<Item = (usize, usize, Option<usize>)> {
+fn window_pixels(window: &Window) -> impl Iterator<Item = (usize, usize, Option<usize>)> {
     let &Window { input: [height, width], output: [output_height, output_width], kernel, stride, padding, .. } = window;
     (0..output_height * output_width).flat_map(move |output| {
         (0..kernel * kernel).map(move |index| {
@@ -53,7 +53,7 @@ fn check_columns(tester: &Tester<'_>, [x_type, column_type]: [DType; 2], window:
     let (mut expected_columns, mut expected_x) = (vec![0.0; columns.len()], vec![0.0; x.len()]);
     for plane in 0..planes {
         let (image, channel) = (plane / window.channels, plane % window.channels);
-        for (pixel, index, input_pixel) in places(window) {
+        for (pixel, index, input_pixel) in window_pixels(window) {
             let row = image * output + pixel;
             let column = (row * window.channels + channel) * area + index;
             if let Some(input_pixel) = input_pixel {
@@ -85,7 +85,7 @@ fn check_pool(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], window: &Window
     let (mut y, mut indices) = (vec![f64::NEG_INFINITY; planes * output], vec![0.0; planes * output]);
     let mut dx = vec![0.0; x.len()];
     for plane in 0..planes {
-        for (pixel, _, input_pixel) in places(window) {
+        for (pixel, _, input_pixel) in window_pixels(window) {
             let Some(input_pixel) = input_pixel else { continue };
             let (value, result) = (x[plane * input + input_pixel], plane * output + pixel);
             if value > y[result] || value.is_nan() && !y[result].is_nan() {

@@ -172,9 +172,9 @@ impl<'a> Tester<'a> {
             let address = self.buffer(index, size);
             let mut content = vec![GUARD_BYTE; size];
             content[start..start + argument.bytes()].copy_from_slice(&argument.content());
-            let all = raw(address, size, DType::U8);
+            let all = slice_at(address, size, DType::U8);
             self.backend.upload(&content, all).map_err(|error| error.to_string())?;
-            slices.push(raw(address + start as u64, argument.len, argument.dtype));
+            slices.push(slice_at(address + start as u64, argument.len, argument.dtype));
             whole.push((all, start));
         }
         kernel(&slices).map_err(|error| error.to_string())?;
@@ -218,7 +218,7 @@ impl<'a> Tester<'a> {
 
     /// Returns a tensor that stays allocated, for cases that [`run`](Self::run) cannot describe.
     pub(super) fn tensor(&self, len: usize, dtype: DType) -> RawSlice<'a> {
-        raw(self.memory.allocate(len * dtype.bytes()), len, dtype)
+        slice_at(self.memory.allocate(len * dtype.bytes()), len, dtype)
     }
 
     /// Panics if a case failed.
@@ -231,7 +231,7 @@ impl<'a> Tester<'a> {
 }
 
 /// Returns the slice of `len` elements at `address`.
-fn raw<'a>(address: u64, len: usize, dtype: DType) -> RawSlice<'a> {
+fn slice_at<'a>(address: u64, len: usize, dtype: DType) -> RawSlice<'a> {
     // SAFETY: `TestMemory` allocated the memory on the backend's device; it stays allocated as long
     // as the tester uses it. Only this thread uses it.
     unsafe { RawSlice::new(address, len, dtype) }
