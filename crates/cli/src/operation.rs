@@ -24,12 +24,12 @@ struct OperationState {
     /// Whether a terminal shows progress and messages.
     is_on_terminal: bool,
     is_cancelled: AtomicBool,
-    shown: Mutex<Shown>,
+    shown: Mutex<ShownProgress>,
 }
 
 /// The progress and messages of an operation that a user or a client sees.
 #[derive(Default)]
-struct Shown {
+struct ShownProgress {
     /// Number of stages that have begun.
     stages: u64,
     /// The progress bar of the current stage; `None` before the first stage.
@@ -81,7 +81,7 @@ impl Operation {
     }
 
     /// Locks the progress and messages.
-    fn shown(&self) -> MutexGuard<'_, Shown> {
+    fn shown(&self) -> MutexGuard<'_, ShownProgress> {
         // The state is usable even if a thread panicked: each change is a single assignment.
         self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }

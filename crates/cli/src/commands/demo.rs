@@ -28,13 +28,13 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
 
 /// The output of `demo --list --json`.
 #[derive(Serialize)]
-struct List {
-    techniques: Vec<Entry>,
+struct TechniqueList {
+    techniques: Vec<TechniqueEntry>,
 }
 
 /// A technique in the output of `demo --list --json`.
 #[derive(Serialize)]
-struct Entry {
+struct TechniqueEntry {
     name: &'static str,
     summary: &'static str,
     program: &'static str,
@@ -46,13 +46,13 @@ struct Entry {
 fn print_techniques(json: bool) -> Result {
     let techniques = Technique::all();
     if json {
-        let entry = |&Technique { name, summary, program, baseline, .. }: &Technique| Entry {
+        let entry = |&Technique { name, summary, program, baseline, .. }: &Technique| TechniqueEntry {
             name,
             summary,
             program: program.name(),
             baseline,
         };
-        return terminal::print_json(&List { techniques: techniques.iter().map(entry).collect() });
+        return terminal::print_json(&TechniqueList { techniques: techniques.iter().map(entry).collect() });
     }
     let mut rows = table::new(["technique", "compare with", "what it does"], 3);
     for Technique { name, summary, baseline, .. } in techniques {

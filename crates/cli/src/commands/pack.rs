@@ -84,7 +84,7 @@ struct PackReport {
 }
 
 /// The buffers to place, from a table or from a device of a recording, with their packer.
-enum Job {
+enum PackJob {
     Table { table: BufferTable, buffers: Vec<Buffer>, packer: Box<Packer> },
     Device { device: DeviceId, packer: Box<DevicePacker>, reserved_bytes: u64 },
 }
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &PackArguments) -> Result<bool> {
         }
     }
     let interrupts = Interrupts::listen()?;
-    let mut job = Job::read(arguments)?;
+    let mut job = PackJob::read(arguments)?;
     let default_limit = if arguments.capacity.is_some() { TIME_LIMIT_WITH_CAPACITY } else { TIME_LIMIT };
     let limit = arguments.time_limit.unwrap_or(default_limit);
     let start = Instant::now();
@@ -136,7 +136,7 @@ pub(crate) fn run(arguments: &PackArguments) -> Result<bool> {
     Ok(fits)
 }
 
-impl Job {
+impl PackJob {
     /// Reads the file: a table of buffers, or a recording.
     fn read(arguments: &PackArguments) -> Result<Self> {
         let path = &arguments.file;
@@ -254,10 +254,10 @@ fn above(height_bytes: u64, peak_bytes: u64) -> Percent {
 }
 
 impl PackReport {
-    fn new(job: &Job, state: PackingState, capacity: Option<ByteSize>) -> Self {
+    fn new(job: &PackJob, state: PackingState, capacity: Option<ByteSize>) -> Self {
         let (device, recorded_reserved_bytes) = match job {
-            Job::Table { .. } => (None, None),
-            Job::Device { device, reserved_bytes, .. } => (Some(device.0), Some(*reserved_bytes)),
+            PackJob::Table { .. } => (None, None),
+            PackJob::Device { device, reserved_bytes, .. } => (Some(device.0), Some(*reserved_bytes)),
         };
         Self {
             buffers: job.len(),

@@ -16,12 +16,12 @@ const DATA_FILE: &str = "examples/gallery.json";
 /// The gallery: the content of its data file, and the output of `demo --gallery --json`.
 #[derive(Serialize, Deserialize)]
 struct Gallery {
-    recordings: Vec<Entry>,
+    recordings: Vec<GalleryEntry>,
 }
 
 /// An entry of the gallery.
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct GalleryEntry {
     name: String,
     /// The heading above the entry.
     group: String,
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     let server = arguments.server.start(ServedContent::files(Vec::new()))?;
     arguments.server.announce_at(&server, AnnounceOn::Stdout, "?gallery")?;
     let mut rows = table::new(["recording", "question"], 2);
-    for Entry { title, question, .. } in &gallery.recordings {
+    for GalleryEntry { title, question, .. } in &gallery.recordings {
         rows.add_row([title, question]);
     }
     terminal::print(&table::render(rows, terminal::columns()))?;

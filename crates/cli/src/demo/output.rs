@@ -77,7 +77,7 @@ fn figure_text(figure: &Figure) -> String {
 }
 
 /// Returns a figure's name as words without its unit: `peak allocated` for `peak_allocated_bytes`.
-fn words(name: &str) -> String {
+fn name_as_words(name: &str) -> String {
     name.strip_suffix("_bytes").unwrap_or(name).replace('_', " ")
 }
 
@@ -92,7 +92,7 @@ pub(super) fn print_reports(reports: &[TechniqueReport]) -> Result {
             let value = |rows: &Vec<(&str, String)>| {
                 rows.iter().find(|row| row.0 == *name).map_or_else(String::new, |row| row.1.clone())
             };
-            table.add_row([words(name)].into_iter().chain(columns.iter().map(value)));
+            table.add_row([name_as_words(name)].into_iter().chain(columns.iter().map(value)));
         }
     }
     terminal::print(&format!("\n{}", table::render(table, None)))

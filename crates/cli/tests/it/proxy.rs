@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Default)]
-struct State {
+struct ProxyState {
     target: Option<SocketAddr>,
     connections: Vec<TcpStream>,
 }
@@ -13,10 +13,10 @@ struct State {
 /// A proxy that forwards TCP connections to a server.
 pub(crate) struct Proxy {
     pub(crate) url: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<ProxyState>) -> MutexGuard<'_, ProxyState> {
     state.lock().expect("no thread panics with the lock")
 }
 
@@ -25,7 +25,7 @@ impl Proxy {
     pub(crate) fn start(url: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = format!("http://{}/", listener.local_addr().expect("the listener is bound"));
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ProxyState::default()));
         let proxy = Self { url: address, state: Arc::clone(&state) };
         proxy.point_to(url);
         std::thread::spawn(move || {
