@@ -81,7 +81,7 @@ struct ScratchProgram {
     /// The package that it depends on.
     package: &'static str,
     has_default_features: bool,
-    main: Main,
+    main: MainSource,
     /// The cargo command that compiles it, and runs it if `run`.
     command: &'static str,
     /// A crate that must not be in its dependency tree.
@@ -89,7 +89,7 @@ struct ScratchProgram {
 }
 
 /// The `main.rs` of a scratch program: an example of its package, or a text.
-enum Main {
+enum MainSource {
     Example(&'static str),
     Text(&'static str),
 }
@@ -112,7 +112,7 @@ const SCRATCH_PROGRAMS: [ScratchProgram; 3] = [
         name: "scratch-host",
         package: "vramscope-collector",
         has_default_features: false,
-        main: Main::Example("host.rs"),
+        main: MainSource::Example("host.rs"),
         command: "run",
         forbidden: Some("tokio"),
     },
@@ -120,7 +120,7 @@ const SCRATCH_PROGRAMS: [ScratchProgram; 3] = [
         name: "scratch-server",
         package: "vramscope-collector",
         has_default_features: true,
-        main: Main::Example("server.rs"),
+        main: MainSource::Example("server.rs"),
         // A check reuses the dependencies that were checked for the collector's documentation; a
         // build would compile the server's dependencies once more.
         command: "check",
@@ -130,7 +130,7 @@ const SCRATCH_PROGRAMS: [ScratchProgram; 3] = [
         name: "scratch-page",
         package: "vramscope-page",
         has_default_features: true,
-        main: Main::Text(CHECK_PAGE),
+        main: MainSource::Text(CHECK_PAGE),
         command: "run",
         forbidden: None,
     },
@@ -179,11 +179,11 @@ impl Scratch {
         let members: Vec<String> = packages.chain(SCRATCH_PROGRAMS.map(|program| program.name.to_owned())).collect();
         for program in &SCRATCH_PROGRAMS {
             let main = match program.main {
-                Main::Example(example) => {
+                MainSource::Example(example) => {
                     let path = self.package(program.package).join("examples").join(example);
                     fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?
                 }
-                Main::Text(text) => text.to_owned(),
+                MainSource::Text(text) => text.to_owned(),
             };
             let manifest = format!(
                 "[package]\nname = \"{}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n\
