@@ -2,7 +2,7 @@
 //!
 //! If a fuzzer changes a byte of a recording, a checksum no longer matches; if it inserts a byte, a
 //! length no longer matches. A structured input has neither checksums nor lengths;
-//! [`build`](build) makes a recording from it. Markers begin chunks and columns:
+//! [`build`] makes a recording from it. Markers begin chunks and columns:
 //!
 //! ```text
 //! chunk    | fe # K | kind | flags | events (4) | first event (8) | prefix | columns
