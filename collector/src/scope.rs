@@ -28,8 +28,8 @@ thread_local! {
     static CURRENT: Cell<Context> = const { Cell::new(Context::NONE) };
 }
 
-/// What keeps a scope open until [`leave`]: a guard ([`Scope`]), a `tracing` span, or a call of
-/// [`enter_scope`].
+/// The holder that keeps a scope open until [`leave`]: a guard ([`Scope`]), a `tracing` span, or a
+/// call of [`enter_scope`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScopeHolder {
     Guard(u64),

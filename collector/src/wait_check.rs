@@ -20,7 +20,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, MutexGuard, PoisonError};
 
-/// What a thread may wait for, in the order in which it may do so.
+/// A wait of a thread. A thread may begin waits in this order only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The lock of the recorder's state.

@@ -26,7 +26,7 @@ pub(super) const MAX_PENDING_WEIGHT: usize = 1 << 16;
 /// adds another device is refused.
 const MAX_ALL_DEVICES: usize = 2048;
 /// Age that separates current events from history, in nanoseconds: 1 s. A process whose events are
-/// older than this when they arrive is still sending what it recorded before it connected.
+/// older than this when they arrive is still sending events from before it connected.
 const CURRENT_NS: u64 = 1_000_000_000;
 /// The longest time that the first process may have started before the server, in nanoseconds: 31
 /// days. An earlier start is ignored, because the process's clock must be wrong.

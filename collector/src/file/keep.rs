@@ -40,7 +40,7 @@ pub enum ParseKeepBytesError {
     Invalid {
         /// The given text.
         text: String,
-        /// What a size looks like.
+        /// The error of parsing the text, which says how a size is written.
         source: ParseByteSizeError,
     },
     /// The size is too small for a recording.

@@ -8,7 +8,7 @@
 //! - A thread opens the file and writes it. If a disk is slow or a pipe full, chunks wait in a
 //!   queue; if the queue is full, the caller of `append` waits; if nothing can be written for
 //!   [`PATIENCE`], the file ends and the recording continues without it. The thread is never
-//!   joined, because a disk that hangs may keep it for ever.
+//!   joined, because a disk that hangs may block it forever.
 //! - If writing fails, the file ends with the last complete chunk, and [`FileError`] is reported
 //!   once.
 //! - With [`Keep`], old chunks are removed: the newest part is copied to a second file, a slice

@@ -24,7 +24,7 @@ pub(crate) fn stream_with_queue(
     RecordingFile::start_with("a stream".to_owned(), writer, queue_bytes, patience).expect("the thread starts")
 }
 
-/// What goes wrong in one call of a [`FakeDisk`].
+/// A simulated failure of one call of a [`FakeDisk`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     /// This call fails; the next one succeeds.
@@ -58,7 +58,7 @@ pub(super) struct FakeDiskState {
     pub(super) clear_hangs: Option<Receiver<()>>,
     /// The error that every sync returns, if any.
     pub(super) sync_fault: Option<io::ErrorKind>,
-    /// What was done to make a replacement survive a power failure, in order.
+    /// The steps so far of replacing the current file, in order.
     pub(super) replacing: Vec<ReplacementStep>,
 }
 

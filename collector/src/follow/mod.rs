@@ -45,7 +45,7 @@ pub struct FollowOptions {
     pub retry_time: Duration,
 }
 
-/// What [`Follower::next`] reports: chunks, missed events, or a change of the connection.
+/// An event that [`Follower::next`] reports: chunks, missed events, or a change of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowEvent {
     /// The next whole chunks of the recording arrived.

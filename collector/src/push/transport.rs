@@ -22,7 +22,7 @@ pub struct PushMessage<'a> {
     pub is_start: bool,
 }
 
-/// What a [`Transport`] wants to be sent.
+/// The chunks that a [`Transport`] wants next: the following ones, a start, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Demand {
     /// The chunks that follow those sent.

@@ -19,7 +19,8 @@ pub struct Outputs {
     pub hub: Option<Hub>,
     /// Called once if the file cannot be written. The recording continues for the hub.
     pub on_file_error: Option<FileErrorCallback>,
-    /// What happens if the program is faster than the recorder.
+    /// Whether the program waits or events are dropped when the program is faster than the
+    /// recorder.
     pub overflow: Overflow,
     /// True to replace the names of functions, files, scopes, marks and the program by placeholders
     /// such as `function_12`.

@@ -176,7 +176,8 @@ impl<R> RecorderState<R> {
         self.lock().flushes > 0
     }
 
-    /// Returns true if a full state was asked for since the last call.
+    /// Returns true if [`RecorderHandle::write_state`](super::RecorderHandle::write_state) has
+    /// requested a full state since the last call.
     pub(super) fn take_state_request(&self) -> bool {
         std::mem::take(&mut self.lock().wants_state)
     }

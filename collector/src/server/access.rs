@@ -83,7 +83,7 @@ pub(super) struct Access {
     viewing_needs_token: bool,
 }
 
-/// What a client may do with one request: view recordings, give commands.
+/// The rights of one request: to view recordings, and to give commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     /// The request may read everything that is served.

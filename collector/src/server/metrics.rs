@@ -96,8 +96,8 @@ struct LiveMetrics {
 }
 
 impl ServedContent {
-    /// Returns the metrics of the live recording, of the ranks of a run, and of this process. They
-    /// are a part of those that `/metrics` returns.
+    /// Returns the metrics of the live recording, of the ranks of a run, and of this process.
+    /// `/metrics` has all of them, and also counts the server's connections.
     #[must_use]
     pub fn metrics(&self) -> Vec<MetricFamily> {
         let mut families = Families::default();

@@ -240,7 +240,8 @@ impl http_body::Body for RangeBody {
     }
 }
 
-/// What a `Range` header asks for: everything, some bytes, or bytes that do not exist.
+/// The parsed value of a `Range` header: the whole recording, some bytes of it, or bytes that do
+/// not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RangeRequest {
     Whole,

@@ -24,7 +24,7 @@ use super::options::TlsFiles;
 pub struct TlsError {
     /// The unusable file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Why the file cannot be used.
     pub reason: String,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,

@@ -99,7 +99,7 @@ impl Numbers {
 /// in some dozens of scopes. If two sites share a slot, each alternate use takes a hash lookup.
 const RECENT: usize = 256;
 
-/// What a site contains besides scope and category: the request's source line, or nothing.
+/// Whether a site contains the request's source line besides scope and category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiteDetail {
     /// The source line of the request.
@@ -121,9 +121,9 @@ pub(crate) struct Sites {
     native: Option<Native>,
 }
 
-/// What distinguishes a pool's sites: source location, scope context and call stack. The location
-/// is compared by address, which is faster than by text. The compiler may store a location twice;
-/// the interner then still finds that both are equal.
+/// A key that identifies a pool's site: source location, scope context and call stack. Locations
+/// are compared by address, which is faster than by text. The compiler may store a location twice;
+/// the interner still finds that both copies are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SiteKey {
     location: usize,

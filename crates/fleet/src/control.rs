@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The word with which a server asks for a start.
+/// The word in a request by which a server requests a start.
 const START: &str = "start";
 /// Maximum duration of one request for events; a longer one is cut.
 const MAX_LEASE: Duration = Duration::from_secs(60);

@@ -39,6 +39,7 @@ struct FleetState {
 }
 
 impl SharedFleet {
+    /// Calls `act` with the locked state and returns its result.
     fn with<T>(&self, act: impl FnOnce(&mut FleetState) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,8 +1,8 @@
 //! Reads the processes of a run from a broker.
 //!
 //! The follower watches the descriptions of all processes, compares their summaries, and reads the
-//! events of those that are open. It keeps nothing that the broker does not have, so any number of
-//! followers show the same, and one that restarts continues with what is stored.
+//! events of the open ones. It has no state that the broker does not have, so any number of
+//! followers show equal data, and a restarted follower continues with the stored messages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -156,7 +156,7 @@ impl Follower {
     }
 }
 
-/// What the tasks of a follower share.
+/// State that the tasks of a follower share.
 struct Shared {
     handle: Handle,
     connection: Connection,
@@ -175,10 +175,12 @@ struct Shared {
 }
 
 impl Shared {
+    /// Calls `act` with the locked registry and returns its result.
     fn registry<T>(&self, act: impl FnOnce(&mut ProcessRegistry) -> T) -> T {
         act(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Locks the map of processes that have been read.
     fn followed(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<bool>>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -369,7 +371,7 @@ async fn hear_requests(shared: Arc<Shared>) {
     }
 }
 
-/// Watches the descriptions of all processes, and reads those that are open.
+/// Watches the descriptions of all processes, and reads the events of the open ones.
 async fn follow_run(shared: Arc<Shared>) {
     let mut reader = SubjectReader::new(
         shared.connection.clone(),

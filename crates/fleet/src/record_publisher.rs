@@ -35,6 +35,7 @@ impl RecordPublisher {
         self.try_publish(connection).await
     }
 
+    /// Stores the description at the broker. Fails if the run's streams do not exist.
     async fn try_publish(&self, connection: &Connection) -> Result<(), String> {
         let (subject, json) = self.with(|record| {
             record.details.sent_unix_ms = unix_time::now_ms();

@@ -14,7 +14,7 @@ use crate::subjects;
 /// Maximum number of ranks for which keys can be made.
 pub const MAX_RANKS: u32 = 65_536;
 
-/// What a user may do with a run.
+/// The role of a user, which decides the user's permissions for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A process that pushes its recording, of the given rank or of any: it publishes on its own

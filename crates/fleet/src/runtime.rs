@@ -23,6 +23,7 @@ impl BackgroundRuntime {
         Ok(Self { runtime: Some(runtime) })
     }
 
+    /// Returns the Tokio runtime.
     fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime exists until it is dropped")
     }

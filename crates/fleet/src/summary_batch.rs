@@ -16,7 +16,7 @@ pub(crate) const MAX_BATCH: usize = 64;
 /// Maximum length of an identity, in hexadecimal digits.
 const MAX_IDENTITY_DIGITS: usize = 32;
 
-/// The summaries in one message: those of the sender, or of all processes of a machine.
+/// The summaries in one message: of the sender only, or of all processes of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SummaryBatch {
     /// For each process, the identity of its recording (empty for the sender itself) and its

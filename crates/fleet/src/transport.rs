@@ -128,7 +128,7 @@ impl Lease {
 /// A [`Transport`] to a NATS broker.
 ///
 /// Messages that the broker has not acknowledged are kept and sent again after a lost connection,
-/// with the same numbers; the broker and the readers recognize repetitions by them.
+/// with unchanged numbers, by which the broker and the readers recognize repetitions.
 pub(crate) struct NatsTransport {
     address: FleetAddress,
     runtime: BackgroundRuntime,

@@ -197,6 +197,7 @@ impl Follower {
         self.end()
     }
 
+    /// Ends the thread and waits for it. Returns the reading ends of the rings.
     fn end(&mut self) -> Vec<DeviceReader> {
         drop(self.commands.take());
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()

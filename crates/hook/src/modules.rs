@@ -137,11 +137,13 @@ impl<const SLOTS: usize> ModuleTable<SLOTS> {
         Self { identities: Identities::new(), names: ProcessMutex::new() }
     }
 
+    /// Returns the identity of the module at an address; [`UNNAMED`] if it was not named.
     #[inline]
     fn identity(&self, address: u64) -> u64 {
         self.identities.get(address)
     }
 
+    /// Returns the name of the module with an identity; `None` without a name.
     fn name(&self, identity: u64) -> Option<Arc<str>> {
         self.names.lock().by_identity.get(&identity).cloned()
     }

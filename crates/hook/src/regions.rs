@@ -30,6 +30,7 @@ const BACKWARD_METHOD: (&str, &str) = ("/torch/_functorch/_aot_autograd/runtime_
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Regions(Arc<RegionTable>);
 
+/// The regions that the clones of [`Regions`] share.
 #[derive(Debug, Default)]
 struct RegionTable {
     by_address: Mutex<HashMap<u64, Region>>,
@@ -37,6 +38,7 @@ struct RegionTable {
     generation: AtomicU64,
 }
 
+/// A region of `torch.compile`: its name, and when its code object was freed.
 #[derive(Debug)]
 struct Region {
     name: Arc<str>,

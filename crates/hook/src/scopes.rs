@@ -59,6 +59,7 @@ impl Scopes {
     }
 }
 
+/// The scopes of this process.
 static SCOPES: ProcessMutex<Scopes> = ProcessMutex::new();
 
 /// The current scope of each thread that has entered a scope: the first word is the scope's number,

@@ -57,6 +57,7 @@ struct DeviceSlot {
     writer: AtomicPtr<DeviceWriter>,
 }
 
+/// The tracker's state for each device, by device number.
 static DEVICES: [DeviceSlot; MAX_DEVICES] =
     [const { DeviceSlot { mode: AtomicU8::new(Mode::Off as u8), writer: AtomicPtr::new(ptr::null_mut()) } };
         MAX_DEVICES];

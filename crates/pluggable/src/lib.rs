@@ -74,6 +74,7 @@ struct Choices {
     observers: Vec<Observer>,
 }
 
+/// The program's choices, which forked children inherit.
 static CHOICES: InheritedValue<Choices> = InheritedValue::new();
 
 /// Locked while the library's state is created, and while [`Choices`] are stored and applied to it.

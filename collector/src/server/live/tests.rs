@@ -32,7 +32,7 @@ fn connect(address: SocketAddr, query: &str) -> ClientSocket<TcpStream> {
     tungstenite::client(format!("ws://{address}/ws{query}"), stream).expect("the WebSocket opens").0
 }
 
-/// What a client with notes has received so far.
+/// The data that a client with notes has received so far.
 #[derive(Default)]
 struct Received {
     recording: Recording,

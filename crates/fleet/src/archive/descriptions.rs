@@ -16,6 +16,7 @@ const MAX_PROCESSES: usize = 16_384;
 #[derive(Debug, Default)]
 pub(crate) struct Descriptions(Mutex<DescriptionState>);
 
+/// The descriptions by identity, and the number of processes added so far.
 #[derive(Debug, Default)]
 struct DescriptionState {
     records: BTreeMap<String, ProcessRecord>,

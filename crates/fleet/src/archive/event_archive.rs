@@ -102,10 +102,13 @@ impl ArchivedProcess {
         Self { process, order, assembler, archive, is_described: false, last_message }
     }
 
+    /// Returns the approximate memory of the process's waiting messages and incomplete chunks, in
+    /// bytes.
     fn waiting_bytes(&self) -> usize {
         self.order.waiting_bytes() + self.assembler.joined_bytes()
     }
 
+    /// Archives the chunks in a message, or keeps it until the messages before it have arrived.
     async fn take(&mut self, descriptions: &Descriptions, message: ChunkMessage) {
         self.last_message = Instant::now();
         if self.archive.is_none() {
@@ -117,6 +120,7 @@ impl ArchivedProcess {
         }
     }
 
+    /// Archives the chunks in messages that have waited too long for a missing one.
     async fn take_overdue(&mut self, descriptions: &Descriptions, receiving_since: Option<Instant>) {
         self.describe(descriptions);
         for message in self.order.take_overdue(Instant::now(), receiving_since) {

@@ -111,6 +111,7 @@ impl ManifestSync {
         Ok(())
     }
 
+    /// Stores an object under the next free name, and adds it to the manifest.
     async fn store_object(&mut self, upload: Upload, bytes: Bytes) -> Result<(), ArchiveError> {
         let first = self.next_number(&upload);
         for number in first..first.saturating_add(MAX_TAKEN_NAMES).min(MAX_NUMBER) {

@@ -77,7 +77,7 @@ impl ArchiveReader {
     /// that time.
     ///
     /// # Errors
-    /// If the part cannot be read, or is not what the manifest lists.
+    /// If the part cannot be read, or differs from its entry in the manifest.
     pub fn recording_at(&self, rank: &RankEntry, unix_ms: u64) -> Result<Option<Recording>, ArchiveError> {
         let Some(entry) = rank.parts.iter().find(|part| part.object.end_unix_ms >= unix_ms) else { return Ok(None) };
         let (source, len) = (Arc::new(self.part(entry)), entry.object.bytes);
@@ -91,7 +91,7 @@ impl ArchiveReader {
     /// in the order of time and rank.
     ///
     /// # Errors
-    /// If a part cannot be read, or is not what the manifest lists.
+    /// If a part cannot be read, or differs from its entry in the manifest.
     pub fn rollups(&self, unix_ms: Range<u64>, rank: Option<u32>) -> Result<Vec<Rollup>, ArchiveError> {
         let mut rollups = Vec::new();
         for part in self.manifest.parts(Table::Rollups) {
@@ -151,7 +151,7 @@ impl ArchivedPart {
     /// Reads a range, in a task of any Tokio runtime. [`ReadAt`] is for other callers.
     ///
     /// # Errors
-    /// If the request fails, or the object is not what the manifest lists.
+    /// If the request fails, or the object differs from its entry in the manifest.
     pub async fn read_range(&self, range: Range<u64>) -> Result<Bytes, ArchiveError> {
         self.store.read_range(&self.entry, range).await
     }

@@ -162,6 +162,8 @@ impl RecordingParts {
         Some(RecordingPart { object, entry })
     }
 
+    /// Returns true if the open part has reached a limit of size or time and another may begin
+    /// here.
     fn is_full(&self) -> bool {
         let Some(open) = &self.open else { return false };
         let span_ns = self.recording.end_ns().saturating_sub(self.recording.start_ns());
@@ -169,6 +171,8 @@ impl RecordingParts {
         (open.spool.len() >= self.limits.bytes || is_long) && !self.ends_with_relabels
     }
 
+    /// Adds a chunk to the open part. Begins a part if none is open and the chunk has events that
+    /// are not archived yet.
     fn push_chunk(&mut self, chunk: &Chunk) -> Result<(), String> {
         let is_new = self.open.is_none() && chunk.first_event.saturating_add(chunk.events) > self.archived_end;
         match chunk.kind {

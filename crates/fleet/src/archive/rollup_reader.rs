@@ -43,6 +43,7 @@ pub(crate) fn read_rollups(part: Bytes, is_wanted: impl Fn(u64, Option<u32>) -> 
     read.unwrap_or_else(|_| Err("it is damaged".to_owned()))
 }
 
+/// Decodes the wanted rows of a table's part. May panic for a damaged file.
 fn decode_rollups(part: Bytes, is_wanted: impl Fn(u64, Option<u32>) -> bool) -> Result<Vec<Rollup>, String> {
     let file = SerializedFileReader::new(part).map_err(|error| error.to_string())?;
     let mut rollups = Vec::new();
@@ -55,6 +56,8 @@ fn decode_rollups(part: Bytes, is_wanted: impl Fn(u64, Option<u32>) -> bool) -> 
     Ok(rollups)
 }
 
+/// Converts a row of the Parquet file to a roll-up. Fails if a column is missing or has another
+/// type.
 fn rollup(row: &Row) -> Result<Rollup, String> {
     if !row.get_column_iter().map(|(name, _)| name.as_str()).eq(ROLLUP_COLUMNS.iter().map(|(name, _)| *name)) {
         return Err("its columns are not those of roll-ups".to_owned());

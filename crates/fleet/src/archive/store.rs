@@ -201,11 +201,13 @@ impl ArchiveStore {
         Ok(bytes)
     }
 
+    /// Stores an object and returns its version.
     async fn put(&self, path: &Path, bytes: Bytes, mode: PutMode) -> Result<UpdateVersion, Error> {
         let options = PutOptions { mode, ..PutOptions::default() };
         self.objects.put_opts(path, bytes.into(), options).await.map(UpdateVersion::from)
     }
 
+    /// Requests an object, or a part of it as `options` say.
     async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, ArchiveError> {
         self.objects.get_opts(&Path::from(name), options).await.map_err(|source| failed(name, source))
     }

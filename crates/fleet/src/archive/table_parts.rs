@@ -64,6 +64,7 @@ impl TableParts {
         before.or_else(|| self.take_complete())
     }
 
+    /// Writes the rows of a second to the open part; begins a part first if there is none.
     fn write(&mut self, unix_ms: u64, rows: &[Vec<Cell>]) -> Result<(), ParquetError> {
         if self.open.is_none() {
             let file = ParquetTable::new(Spool::new()?, self.table.columns())?;

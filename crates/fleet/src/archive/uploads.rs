@@ -28,6 +28,7 @@ impl Upload {
         }
     }
 
+    /// Returns the size of the object in bytes.
     fn len(&self) -> u64 {
         match self {
             Self::Recording(_, part) => part.object.len,

@@ -294,6 +294,7 @@ impl ArchiveWriter {
         }
     }
 
+    /// Returns the channel to the roll-up thread; `None` once the archive is finished.
     fn summaries(&self) -> Option<SyncSender<StoredSummary>> {
         lock(&self.running).as_ref().map(|running| running.summaries.clone())
     }

@@ -71,6 +71,7 @@ impl HostExchange {
         Some(Self { _folder: Some(folder), ..exchange })
     }
 
+    /// Creates an exchange whose files are in `folder` and have names that begin with `name`.
     fn in_folder(folder: &Path, name: &str) -> Self {
         let (socket_path, lock_path) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.lock")));
         let handed_over = VecDeque::new();
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(send(&mut c, "c", 20), []);
         assert_eq!(send(&mut b, "b", 11), []);
         assert_eq!(send(&mut a, "a", 1), [named("", 1), named("b", 10), named("c", 20), named("b", 11)]);
-        // Processes send and hand over again what the sender held when it ended.
+        // Processes hand over again the summaries that the sender held when it ended.
         assert_eq!(send(&mut c, "c", 21), []);
         drop(a);
         assert_eq!(send(&mut c, "c", 22), [named("", 20), named("", 21), named("", 22)]);

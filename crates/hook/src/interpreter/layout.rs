@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the offsets of a layout by field name, and those that all versions share.
+    /// Returns all offsets by field name: those of a layout, and those that all versions share.
     fn offsets_by_name(layout: &Layout) -> BTreeMap<&'static str, usize> {
         // No `..`: a new field must be added here and to `check_layout.c`.
         let Layout {

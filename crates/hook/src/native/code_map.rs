@@ -94,6 +94,7 @@ static CURRENT: AtomicPtr<CodeMap> = AtomicPtr::new(ptr::null_mut());
 /// True if the tracker has found a frame in code that the map does not have, since the last check
 /// for new libraries.
 static HAS_UNKNOWN_CODE: AtomicBool = AtomicBool::new(false);
+/// All libraries that are or were loaded; `None` until [`enable`] is called.
 pub(super) static LIBRARIES: ProcessMutex<Option<Libraries>> = ProcessMutex::new();
 
 /// All libraries that are or were loaded, and the state of the search for new ones.

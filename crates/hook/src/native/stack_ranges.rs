@@ -29,9 +29,11 @@ struct StackRequest {
     stack_pointer: AtomicUsize,
 }
 
+/// The requests that wait for the follower.
 static WAITING: [StackRequest; REQUESTS] =
     [const { StackRequest { thread: AtomicUsize::new(0), stack_pointer: AtomicUsize::new(0) } }; REQUESTS];
 
+/// When the follower last read the process's mappings.
 pub(super) static LAST_READ: ProcessMutex<Option<Instant>> = ProcessMutex::new();
 
 /// Returns the part of a thread's stack above its stack pointer. If it is unknown, requests it from

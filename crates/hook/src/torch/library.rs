@@ -68,6 +68,7 @@ struct Symbols {
 }
 
 impl Symbols {
+    /// Finds the symbols in the bytes of the library's file. Fails if the file is invalid.
     fn read(data: &[u8], attach_symbol: &str) -> Result<Self, String> {
         let invalid = |error: object::Error| format!("it is not a valid library: {error}");
         let elf = ElfFile64::<object::Endianness>::parse(data).map_err(invalid)?;

@@ -96,6 +96,7 @@ impl<D: MemoryDevice> Devices<D> {
         self.listed.get().and_then(|listed| listed.as_ref().ok()).map_or(&[], |list| &list.infos)
     }
 
+    /// Locks the listing of devices, so that no other thread lists them.
     fn lock_listing(&self) -> MutexGuard<'_, ()> {
         self.listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
