@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn path_has_the_same_number_in_all_threads() {
+    fn path_has_one_number_in_all_threads() {
         let path = || {
             let _outer = Scope::open("numbered");
             let _inner = Scope::open("once");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_is_missing() {
+    fn errors_name_the_missing_driver_or_device() {
         let check = |error: CudaError, expected: &str| assert_eq!(error.to_string(), expected);
         check(
             CudaError::NoDriver,

@@ -67,7 +67,7 @@ fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
 }
 
 #[test]
-fn restarted_viewer_repeats_what_a_new_receiver_needs() {
+fn restarted_viewer_repeats_header_definitions_and_state() {
     let mut source = TestProgram::new(HubLimits::default());
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut first = Recording::new();

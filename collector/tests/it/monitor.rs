@@ -126,7 +126,7 @@ fn send(monitor: &Monitor, method: &str, path: &str, body: &str) -> (String, Str
 }
 
 #[test]
-fn page_controls_are_those_the_program_allows() {
+fn page_offers_only_the_allowed_commands() {
     let folder = tempfile::tempdir().unwrap();
     let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let builder = Monitor::builder(HostDevice::new(64 * MIB)).listen(address).folder(folder.path());

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_allow_what_they_need() {
+    fn roles_have_the_permissions_they_need() {
         let check = |role: Role, publish: &[&str], subscribe: &[&str]| {
             let permissions = role.permissions("r", "_INBOX.U");
             assert_eq!(permissions.publish, publish, "{role}");

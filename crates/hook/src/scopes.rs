@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_defined_once_and_know_those_around_them() {
+    fn scopes_are_defined_once_and_nest() {
         let outer = define(scope(0, "outer", ""));
         let inner = define(scope(outer, "inner", ""));
         assert_eq!(define(scope(outer, "inner", "")), inner);

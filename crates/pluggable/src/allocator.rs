@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_replaced_where_they_are() {
+    fn table_copy_has_the_replaced_functions_at_their_positions() {
         let words = table_with(POOL_FUNCTIONS.len());
         let table = replaced_table(&words, 11, address_of).expect("the table is known");
         let changed: Vec<usize> = (0..words.len()).filter(|&index| table[index] != words[index]).collect();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_table_is_left_as_it_is() {
+    fn unknown_table_is_not_changed() {
         for count in [4, 6] {
             let error = replaced_table(&table_with(count), 11, address_of).expect_err("the order is unknown");
             assert!(error.ends_with("its functions for private pools are in another order"), "{error}");

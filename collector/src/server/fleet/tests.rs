@@ -120,7 +120,7 @@ fn read_json(socket: &mut WebSocket<TcpStream>) -> Value {
 }
 
 #[test]
-fn fleet_is_served_only_where_there_is_one() {
+fn server_without_a_fleet_serves_no_fleet_page() {
     let check = |has_fleet: bool, path: &str, status: u16, body_or_location: &str| {
         let server = start(has_fleet.then(Arc::default), None);
         let response = get(&server, path, "");

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn first_process_sends_for_all_and_the_next_takes_its_place() {
+    fn first_process_sends_for_all_and_the_next_succeeds_it() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let [mut a, mut b, mut c] = std::array::from_fn(|_| exchange(folder.path()));
         assert_eq!(send(&mut a, "a", 0), [named("", 0)]);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn pipe_in_place_of_a_folder_is_not_waited_for() {
+    fn pipe_in_place_of_a_folder_does_not_block() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is installed").success());

@@ -43,7 +43,7 @@ fn none_silent(_: &str) -> bool {
 }
 
 #[test]
-fn user_takes_the_place_of_automatic_and_silent_processes() {
+fn user_opened_process_replaces_automatic_and_silent_ones() {
     let (mut registry, now) = (registry(5, true), Instant::now());
     assert_eq!(read(&registry, now), [0, 1]);
     registry.close_automatic(&name(1));
@@ -139,7 +139,7 @@ fn ended_processes_are_read_while_the_broker_has_their_events() {
 }
 
 #[test]
-fn refused_processes_say_why_and_are_read_again_once_there_may_be_a_place() {
+fn refused_process_has_a_reason_and_is_read_again_after_the_retry_time() {
     let (mut registry, now) = (registry(0, true), Instant::now());
     for (rank, details) in [(0, sends_all()), (1, sends_all()), (2, Details::default())] {
         assert!(registry.describe(&record(rank, details), true, now));
@@ -161,7 +161,7 @@ fn refused_processes_say_why_and_are_read_again_once_there_may_be_a_place() {
 }
 
 #[test]
-fn any_of_too_many_processes_that_send_all_can_be_opened() {
+fn any_process_can_be_opened_beyond_the_limit_of_always_read_ones() {
     let (mut registry, now) = (registry(0, true), Instant::now());
     let count = u32::try_from(MAX_READ).expect("a small number") + 2;
     for rank in 0..count {

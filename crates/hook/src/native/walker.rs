@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_those_of_the_functions_that_were_called() {
+    fn frames_are_in_the_called_functions() {
         enable(None);
         let mut walker = NativeWalker::new();
         wait_for_stack(&mut walker);

@@ -6,7 +6,7 @@ use std::fs;
 use object::{Object as _, ObjectSymbol as _};
 
 #[test]
-fn module_has_its_entry_points_and_takes_functions_of_python_from_the_interpreter() {
+fn module_exports_its_entry_points_and_imports_python_functions() {
     let folder = std::env::current_exe().expect("this test has a path").with_file_name("");
     let bytes = fs::read(folder.join("libvramscope_hook.so")).expect("cargo builds the module first");
     let module = object::File::parse(&*bytes).expect("an ELF file");
