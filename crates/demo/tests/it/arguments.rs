@@ -6,15 +6,18 @@ use vramscope_demo::models::{Gpt, GptConfig, Perceptron, Recompute};
 use vramscope_demo::{ConvolutionOptions, DType, Device, Result, Tensor, TensorError};
 use vramscope_trace::NullSink;
 
+/// Creates a host device for tests.
 fn host() -> Device {
     let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), NullSink, || 0);
     Device::host(pool).expect("the host always works")
 }
 
+/// Creates a tensor whose elements are all 1.
 fn ones(device: &Device, shape: &[usize]) -> Tensor {
     Tensor::full(device, shape, DType::F32, 1.0).expect("the pool is large enough")
 }
 
+/// Asserts that the result is an error about the arguments of `operation`.
 #[track_caller]
 fn assert_refused<T>(result: Result<T>, operation: &str) {
     match result {

@@ -10,55 +10,68 @@ use crate::recorded::{NOT_ON_HOST, Recorded, device_kind, run, run_with_baseline
 /// A function that returns a figure of a run.
 type FigureOf = fn(&Recorded) -> f64;
 
+/// Returns the peak of the allocated bytes.
 fn peak(run: &Recorded) -> f64 {
     run.report.peak_allocated_bytes as f64
 }
 
+/// Returns the peak of the requested bytes.
 fn requested(run: &Recorded) -> f64 {
     run.report.peak_requested_bytes as f64
 }
 
+/// Returns the peak of the reserved bytes.
 fn reserved(run: &Recorded) -> f64 {
     run.report.peak_reserved_bytes as f64
 }
 
+/// Returns the allocated bytes after the last step.
 fn end_allocated(run: &Recorded) -> f64 {
     run.report.end_allocated_bytes as f64
 }
 
+/// Returns the reserved bytes after the last step.
 fn end_reserved(run: &Recorded) -> f64 {
     run.report.end_reserved_bytes as f64
 }
 
+/// Returns the bytes of activations at the peak.
 fn activations(run: &Recorded) -> f64 {
     run.peak_bytes_of(Category::Activation) as f64
 }
 
+/// Returns the bytes of optimizer state.
 fn optimizer(run: &Recorded) -> f64 {
     run.report.optimizer_bytes as f64
 }
 
+/// Returns the number of allocations from the device.
 fn device_allocations(run: &Recorded) -> f64 {
     run.report.device_allocations as f64
 }
 
+/// Returns the peak of the bytes in inactive splits.
 fn split(run: &Recorded) -> f64 {
     run.report.peak_inactive_split_bytes as f64
 }
 
+/// Returns the allocated bytes after the first step.
 fn first_step(run: &Recorded) -> f64 {
     run.report.step_allocated_bytes[0] as f64
 }
 
+/// Returns the median time of a step, in milliseconds.
 fn step_time(run: &Recorded) -> f64 {
     run.report.step_ms
 }
 
+/// Returns a size or count that only some programs measure.
 fn figure(report: &TechniqueReport, name: &str) -> u64 {
     let figure = report.figures.get(name).unwrap_or_else(|| panic!("{} has {name}", report.technique));
     figure.as_u64().expect("the figure is a size or a count")
 }
 
+/// Returns the bytes of the model's weights.
 fn weights(run: &Recorded) -> f64 {
     figure(&run.report, "weight_bytes") as f64
 }

@@ -6,9 +6,12 @@ use vramscope_demo::optimizers::{Adam, ClearGradients, LossScaler, Method, Optim
 use vramscope_demo::{Device, Tensor};
 use vramscope_trace::NullSink;
 
+/// The learning rate.
 const RATE: f32 = 0.01;
+/// Number of compared steps.
 const STEPS: i32 = 300;
 
+/// Creates a host device for tests.
 fn host() -> Device {
     let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), NullSink, || 0);
     Device::host(pool).expect("the host always works")

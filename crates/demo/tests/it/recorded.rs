@@ -46,6 +46,7 @@ pub(crate) fn is_recorded(name: &str) -> bool {
 /// Live bytes by site.
 pub(crate) type Live = HashMap<SiteId, u64>;
 
+/// The live blocks during a run, and the live bytes by site at the peak.
 #[derive(Default)]
 struct PeakState {
     definitions: Definitions,
@@ -129,6 +130,7 @@ impl Recorded {
     }
 }
 
+/// Sums live bytes by category.
 fn by_category(definitions: &Definitions, live: &Live) -> HashMap<Category, u64> {
     let mut sums = HashMap::new();
     for (site, bytes) in live {
@@ -175,6 +177,7 @@ pub(crate) fn run_plan(plan: &Plan) -> Recorded {
 /// Returns the run of a plan. Each plan runs only once in all tests, because most tests compare
 /// with one of few baselines.
 fn run_plan_once(plan: &Plan) -> &'static Recorded {
+    /// The finished run of each plan, by the plan's debug text.
     static RUNS: Mutex<BTreeMap<String, &'static OnceLock<Recorded>>> = Mutex::new(BTreeMap::new());
     let run =
         *RUNS.lock().expect("no thread panics").entry(format!("{plan:?}")).or_insert_with(|| Box::leak(Box::default()));

@@ -15,6 +15,7 @@ use vramscope_trace::{
 #[derive(Clone, Default)]
 struct SummarySink(Arc<Mutex<RecordedSummary>>);
 
+/// A summary of a recording: the memory state, marks, and scopes with categories.
 #[derive(Default)]
 struct RecordedSummary {
     state: MemoryState,
@@ -49,6 +50,7 @@ impl Sink for SummarySink {
     }
 }
 
+/// Returns the options of a small training of 200 steps.
 fn small_options() -> Options {
     Options {
         steps: Some(200),
@@ -61,6 +63,7 @@ fn small_options() -> Options {
     }
 }
 
+/// Trains on a pool that is large enough, and returns the result and the recording's summary.
 fn train(
     options: &Options,
     stop: &AtomicBool,
@@ -69,6 +72,7 @@ fn train(
     train_with(512 << 20, options, stop, on_step)
 }
 
+/// Trains on a pool of `capacity_bytes`, and returns the result and the recording's summary.
 fn train_with(
     capacity_bytes: u64,
     options: &Options,
