@@ -6,10 +6,12 @@ use vramscope_trace::{Encoder, RecordingInfo};
 
 use crate::process::{Finished, fixture, run};
 
+/// Returns the path of a snapshot in `tests/data`.
 fn snapshot(name: &str) -> String {
     fixture(name).to_str().expect("the path is Unicode").to_owned()
 }
 
+/// Parses the output of a command that must have succeeded.
 #[track_caller]
 fn json(finished: &Finished) -> Value {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -17,10 +19,12 @@ fn json(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout).expect("the text is JSON")
 }
 
+/// Returns the keys of a JSON object.
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().expect("the value is an object").keys().map(String::as_str).collect()
 }
 
+/// Returns the number in a field of a JSON object.
 fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} in {value}"))
 }

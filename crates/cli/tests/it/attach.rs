@@ -73,6 +73,7 @@ struct Program {
 }
 
 impl Program {
+    /// Starts the program with further environment variables.
     fn start(python: &Path, variables: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         fs::create_dir(folder.path().join("vramscope")).expect("the folder is writable");

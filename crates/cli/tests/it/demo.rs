@@ -8,6 +8,7 @@ use vramscope_trace::Recording;
 
 use crate::process::{Server, run};
 
+/// Runs the command with these arguments and parses its JSON output.
 fn json(arguments: &[&str]) -> Value {
     let finished = run(arguments);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use crate::process::{Finished, fixture, run, vramscope};
 
+/// Returns the path of a snapshot in `tests/data`.
 fn snapshot(name: &str) -> PathBuf {
     fixture(&format!("{name}.pickle.zst"))
 }
@@ -19,11 +20,13 @@ fn at(name: &str, moment: &str) -> OsString {
     operand
 }
 
+/// Runs `diff` on two operands; it must succeed.
 #[track_caller]
 fn diff(a: impl AsRef<OsStr>, b: impl AsRef<OsStr>, rest: &[&str]) -> Finished {
     diff_with_code(0, a, b, rest)
 }
 
+/// Runs `diff` on two operands; it must end with the exit code `code`.
 #[track_caller]
 fn diff_with_code(code: i32, a: impl AsRef<OsStr>, b: impl AsRef<OsStr>, rest: &[&str]) -> Finished {
     let mut arguments = vec!["diff".as_ref(), a.as_ref(), b.as_ref()];
@@ -33,6 +36,7 @@ fn diff_with_code(code: i32, a: impl AsRef<OsStr>, b: impl AsRef<OsStr>, rest: &
     finished
 }
 
+/// Runs `diff --json` on two operands and parses its output.
 #[track_caller]
 fn json(a: impl AsRef<OsStr>, b: impl AsRef<OsStr>) -> Value {
     let finished = diff(a, b, &["--json"]);
@@ -40,14 +44,17 @@ fn json(a: impl AsRef<OsStr>, b: impl AsRef<OsStr>) -> Value {
     serde_json::from_str(&finished.stdout).expect("the text is JSON")
 }
 
+/// Returns the keys of a JSON object.
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().expect("the value is an object").keys().map(String::as_str).collect()
 }
 
+/// Returns the sites in a report.
 fn sites(report: &Value) -> &[Value] {
     report["sites"].as_array().expect("the sites are a list")
 }
 
+/// Returns the number in a field of a JSON object.
 fn number(value: &Value, field: &str) -> i64 {
     value[field].as_i64().unwrap_or_else(|| panic!("no {field} in {value}"))
 }

@@ -8,11 +8,13 @@ use tempfile::TempDir;
 
 use crate::process::{Finished, fixture, run, vramscope};
 
+/// Runs the command and checks that its error line contains all texts in `expected`.
 #[track_caller]
 fn check(arguments: &[&str], expected: &[&str]) {
     check_os(&arguments.iter().map(OsString::from).collect::<Vec<_>>(), expected);
 }
 
+/// Runs the command as [`check`] does, with arguments that may not be Unicode.
 #[track_caller]
 fn check_os(arguments: &[OsString], expected: &[&str]) {
     let finished = run(arguments);

@@ -13,15 +13,18 @@ use vramscope_trace::{
 
 use crate::process::{Finished, fixture, run};
 
+/// Returns the path of the exported snapshot.
 fn snapshot() -> PathBuf {
     fixture("mlp_train.pickle.zst")
 }
 
+/// Runs `export` with further arguments `more`.
 fn export(input: &Path, to: &str, output: &Path, more: &[&str]) -> Finished {
     let start = [OsStr::new("export"), input.as_os_str(), OsStr::new("--to"), OsStr::new(to), OsStr::new("-o")];
     run(start.into_iter().chain([output.as_os_str()]).chain(more.iter().map(OsStr::new)))
 }
 
+/// Returns the output of `info --json`, without the fields that an export changes.
 #[track_caller]
 fn info(path: &Path) -> Value {
     let finished = run(["info".as_ref(), path.as_os_str(), "--json".as_ref()]);

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
+/// The names of all commands.
 const COMMANDS: [&str; 24] = [
     "demo",
     "view",

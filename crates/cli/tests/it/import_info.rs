@@ -9,12 +9,15 @@ use vramscope_trace::{Recording, digest};
 
 use crate::process::{Finished, fixture, run};
 
+/// Names of snapshots in `tests/data`.
 const FIXTURES: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
 
+/// Returns the path of a snapshot in `tests/data`.
 fn snapshot(name: &str) -> std::path::PathBuf {
     fixture(&format!("{name}.pickle.zst"))
 }
 
+/// Runs `import`.
 #[track_caller]
 fn import(input: &Path, output: &Path) -> Finished {
     let finished = run(["import".as_ref(), input.as_os_str(), "-o".as_ref(), output.as_os_str()]);
@@ -23,6 +26,7 @@ fn import(input: &Path, output: &Path) -> Finished {
     finished
 }
 
+/// Returns the output of `info --json`.
 #[track_caller]
 fn info(path: &Path) -> Value {
     let finished = run(["info".as_ref(), path.as_os_str(), "--json".as_ref()]);
@@ -31,6 +35,7 @@ fn info(path: &Path) -> Value {
     serde_json::from_str(&finished.stdout).expect("the text is JSON")
 }
 
+/// Reads the recording at `path`.
 fn recording(path: &Path) -> Recording {
     let mut recording = Recording::new();
     recording.push(&fs::read(path).expect("the file exists")).expect("a valid recording");

@@ -11,6 +11,7 @@ use vramscope_trace::{Annotation, ByteSize, DecodedItem, Decoder, Definitions, R
 
 use crate::process::{Server, fixture, interrupt, vramscope, wait, wait_until};
 
+/// Reads a recording from its bytes.
 fn recording(bytes: &[u8]) -> Recording {
     let mut recording = Recording::new();
     recording.push(bytes).expect("a valid recording");
@@ -28,6 +29,7 @@ fn contents(bytes: &[u8]) -> (Vec<DecodedItem>, Definitions, Vec<Annotation>) {
     (events, recording.definitions().clone(), recording.annotations().to_vec())
 }
 
+/// Starts `record` on a server with further arguments `more`.
 fn record(server: &Server, out: &Path, more: &[&str]) -> Child {
     let mut command = vramscope(["record".as_ref(), server.url.as_ref(), "-o".as_ref(), out.as_os_str()]);
     command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")

@@ -33,6 +33,7 @@ impl Connection {
         connection
     }
 
+    /// Sends a message as one line.
     fn send(&mut self, message: &Value) {
         writeln!(self.stdin.as_mut().expect("connected"), "{message}").expect("the server reads");
     }

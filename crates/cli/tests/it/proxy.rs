@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+/// The server that new connections are forwarded to, and the open connections.
 #[derive(Default)]
 struct ProxyState {
     target: Option<SocketAddr>,
@@ -58,6 +59,7 @@ impl Proxy {
     }
 }
 
+/// Copies bytes in one direction until a side closes its connection.
 fn forward(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 16 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {

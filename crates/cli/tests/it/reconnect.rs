@@ -11,6 +11,7 @@ use vramscope_trace::{DecodedItem, Decoder, Recording};
 use crate::process::{Server, vramscope, wait_until};
 use crate::proxy::Proxy;
 
+/// Returns the events of a recording.
 fn events(bytes: &[u8]) -> Vec<DecodedItem> {
     let mut decoder = Decoder::new();
     decoder.push(bytes);

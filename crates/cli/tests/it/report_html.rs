@@ -9,10 +9,12 @@ use tempfile::TempDir;
 
 use crate::process::{Finished, fixture, run};
 
+/// Returns the path of a snapshot in `tests/data`.
 fn snapshot(name: &str) -> String {
     fixture(&format!("{name}.pickle.zst")).to_str().expect("the path is Unicode").to_owned()
 }
 
+/// Runs `report` on a snapshot with further arguments `rest`.
 fn report(name: &str, output: &Path, rest: &[&str]) -> Finished {
     let (snapshot, output) = (snapshot(name), output.to_str().expect("the path is Unicode").to_owned());
     let mut arguments = vec!["report", &snapshot, "-o", &output];
@@ -20,6 +22,7 @@ fn report(name: &str, output: &Path, rest: &[&str]) -> Finished {
     run(arguments)
 }
 
+/// Runs `report` on a snapshot and returns the picture.
 #[track_caller]
 fn report_bytes(name: &str, output: &Path, rest: &[&str]) -> Vec<u8> {
     let finished = report(name, output, rest);

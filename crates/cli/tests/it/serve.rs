@@ -9,6 +9,7 @@ use vramscope_trace::{DeviceId, Recording, RecordingOpener, site_name};
 
 use crate::process::{Server, vramscope, wait_until};
 
+/// Reads a recording from its bytes.
 fn recording(bytes: &[u8]) -> Recording {
     let mut recording = Recording::new();
     recording.push(bytes).expect("a valid recording");
@@ -49,6 +50,7 @@ fn memory(recording: &Recording, device: DeviceId) -> impl PartialEq + std::fmt:
     (segments.collect::<Vec<_>>(), blocks.collect::<Vec<_>>(), state.counters())
 }
 
+/// Returns the number of marks with a name.
 fn marks(recording: &Recording, name: &str) -> usize {
     recording.annotations().iter().filter(|mark| recording.definitions().string(mark.name) == name).count()
 }

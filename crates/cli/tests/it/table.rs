@@ -16,6 +16,7 @@ fn table(name: &str, rest: &[&str]) -> Finished {
     run(arguments)
 }
 
+/// Runs `table --json` on a snapshot and parses its output.
 #[track_caller]
 fn json(name: &str, rest: &[&str]) -> Value {
     let finished = table(name, &[rest, &["--json"]].concat());
@@ -24,10 +25,12 @@ fn json(name: &str, rest: &[&str]) -> Value {
     serde_json::from_str(&finished.stdout).expect("the text is JSON")
 }
 
+/// Returns the keys of a JSON object.
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().expect("the value is an object").keys().map(String::as_str).collect()
 }
 
+/// Runs `table` and checks that its error line contains all texts in `expected`.
 #[track_caller]
 fn check_error(path: &Path, rest: &[&str], expected: &[&str]) {
     let mut arguments = vec!["table".as_ref(), path.as_os_str()];

@@ -20,16 +20,19 @@ const FIXTURES: [(&str, Option<&str>); 5] = [
     ("graphs", None),
 ];
 
+/// Returns the path of a snapshot in `tests/data`.
 fn snapshot(name: &str) -> String {
     fixture(&format!("{name}.pickle.zst")).to_str().expect("the path is Unicode").to_owned()
 }
 
+/// Parses the JSON output of a command.
 #[track_caller]
 fn json(finished: &Finished) -> Value {
     assert_eq!(finished.stdout.lines().count(), 1, "stdout has one JSON object: {}", finished.stderr);
     serde_json::from_str(&finished.stdout).expect("the text is JSON")
 }
 
+/// Returns the keys of a JSON object.
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().expect("the value is an object").keys().map(String::as_str).collect()
 }
