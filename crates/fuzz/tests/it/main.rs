@@ -25,6 +25,7 @@ fn run(name: &str, target: fn(&[u8]), input: &[u8]) {
     assert!(took < MAX_INPUT_TIME, "{name}, given {} bytes, took {took:?}: {}", input.len(), input.escape_ascii());
 }
 
+/// Runs the target `name` on its seeds and on mutations of them.
 fn check(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("the target exists");
     let started = Instant::now();
