@@ -4,9 +4,9 @@
 //! cell opens the rank on the main page, which is the crate `vramscope-viewer`.
 //!
 //! - [`FleetModel`] receives the server's messages and holds the ranks, the settings and the
-//! selection.
+//!   selection.
 //! - [`arrange`] sorts and groups the ranks, [`Layout`] places their cells, [`Scene`] is the
-//! picture of the cells as data, and [`texts`] has the page's texts about ranks.
+//!   picture of the cells as data, and [`texts`] has the page's texts about ranks.
 //! - Only the module `web`, which exists in WebAssembly, uses the browser's interfaces.
 #![forbid(unsafe_code)]
 

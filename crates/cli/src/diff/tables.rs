@@ -163,7 +163,8 @@ fn row(
 fn totals_table(device: &DeviceComparison, moments: [&Moment; 2]) -> String {
     let unusable = ByteSize(UNUSABLE_REQUEST_BYTES);
     let mut rows = totals_rows(device, moments);
-    let shares: [(&str, fn(&DeviceTotals) -> f64); 5] = [
+    type Share = fn(&DeviceTotals) -> f64;
+    let shares: [(&str, Share); 5] = [
         ("fragmentation at the end", |totals| totals.fragmentation),
         ("highest fragmentation", |totals| totals.fragmentation_over_time.highest),
         ("mean fragmentation", |totals| totals.fragmentation_over_time.mean),
