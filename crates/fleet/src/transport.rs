@@ -43,8 +43,8 @@ const MIN_START_DISTANCE: u64 = 1 << 20;
 /// Age of the last start after which another is sent if any events followed it, so that readers of
 /// the last minutes find a start nearby.
 const START_AGE: Duration = Duration::from_secs(60);
-/// Minimum age of the last start before another is sent at a server's request, because a start can
-/// be large.
+/// Minimum time between two starts that are sent at a server's request. A start is what a reader
+/// needs first: the header, all definitions and the memory state, which can be large.
 const MIN_START_AGE: Duration = Duration::from_secs(5);
 /// Age of the last start after which another is always sent, so that the broker never drops the
 /// only one. Much shorter than the hour for which a broker stores events by default.

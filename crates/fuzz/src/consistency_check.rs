@@ -179,8 +179,8 @@ fn check_index(bytes: &[u8], recording: &Recording, random: &mut Random) {
     }
 }
 
-/// Returns true if a recording may have marks among its events. Opened by its index, a recording
-/// lacks these marks and has only annotations.
+/// Returns true if a recording has events, and with them perhaps marks. A recording that was opened
+/// by its index does not contain these marks; it has only annotations.
 fn has_marks(recording: &Recording) -> bool {
     recording.events() > 0
 }

@@ -287,8 +287,9 @@ impl Layout {
         Some((placement, (address - self.regions.list()[region].segment.address) as f64))
     }
 
-    /// Returns the view with bytes `factor` times as wide. The address at pixel (`x`, `y`) stays
-    /// there; with the common scale, where lines are divided anew, it stays at height `y`.
+    /// Returns the view in which each byte is drawn `factor` times as wide. The address at pixel
+    /// (`x`, `y`) stays at this pixel. If all segments have one scale, a line then holds another
+    /// number of bytes, and the address keeps only its height `y`.
     #[must_use]
     pub fn zoom_columns(&self, device: &DeviceState, factor: f64, (x, y): (i32, i32)) -> View {
         let view = View { column_zoom: self.view.column_zoom * factor, ..self.view }.clamped();

@@ -96,7 +96,7 @@ pub(super) enum DeviceArgument {
     Host,
 }
 
-/// Values of `demo --scale`: the default sizes of techniques.
+/// Values of `demo --scale`: how large the models and batches of techniques are by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ScaleArgument {
     /// Some MiB, for a processor

@@ -133,6 +133,7 @@ struct DiffArguments {
     limit: usize,
 }
 
+/// Returns the number of rows of a table, if the client sets no `limit`.
 fn default_limit() -> usize {
     DEFAULT_LIMIT
 }

@@ -100,20 +100,20 @@ const GRAPH_POOLS: Technique = baseline(
 /// The baseline of the programs that load data.
 const LOADING_EAGER: Technique =
     baseline("loading-eager", Program::Loading, sizes::nothing, "All training data is on the device from the start.");
-/// A template of techniques that choose which results of held-out data are kept.
+/// The common fields of techniques that choose which results of held-out data are kept.
 const KEPT_RESULTS: Technique = Technique { choice: Some("kept results"), sizes: sizes::held_out, ..TRAIN };
-/// A template of techniques that choose when cached memory is released.
+/// The common fields of techniques that choose when cached memory is released.
 const EMPTY_CACHE: Technique = Technique { choice: Some("empty_cache"), sizes: sizes::large_first_step, ..TRAIN };
-/// A template of techniques that choose how gradients are cleared before a step.
+/// The common fields of techniques that choose how gradients are cleared before a step.
 const GRADIENTS: Technique =
     Technique { also_in: OTHER_TRAINING, choice: Some("gradients"), sizes: sizes::wide_model, ..TRAIN };
-/// A template of techniques that choose which parts the backward pass computes again.
+/// The common fields of techniques that choose which parts the backward pass computes again.
 const CHECKPOINTING: Technique =
     Technique { also_in: OTHER_GPTS, choice: Some("checkpointing"), sizes: sizes::deep_model, ..TRAIN };
-/// A template of techniques that choose the data type of activations.
+/// The common fields of techniques that choose the data type of activations.
 const PRECISION: Technique =
     Technique { also_in: OTHER_TRAINING, choice: Some("precision"), sizes: sizes::long_sequences, ..TRAIN };
-/// A template of techniques that choose the optimizer.
+/// The common fields of techniques that choose the optimizer.
 const OPTIMIZER: Technique = Technique {
     also_in: OTHER_TRAINING,
     baseline: "adamw",
@@ -123,13 +123,13 @@ const OPTIMIZER: Technique = Technique {
 };
 /// A template of settings of the pool, whose effects show with sequences of different lengths.
 const POOL_SETTING: Technique = Technique { also_in: ALL_OTHERS, ..VARIABLE_LENGTHS };
-/// A template of techniques that choose the allocator.
+/// The common fields of techniques that choose the allocator.
 const ALLOCATOR: Technique = Technique { choice: Some("allocator"), ..ALLOCATOR_POOL };
-/// A template of techniques that choose how training data gets to the device.
+/// The common fields of techniques that choose how training data gets to the device.
 const LOADING: Technique = Technique { choice: Some("loading"), ..LOADING_EAGER };
-/// A template of techniques that choose how training data in host memory gets to the device.
+/// The common fields of techniques that choose how training data in host memory gets to the device.
 const LOADING_FROM_HOST: Technique = Technique { baseline: "loading-host", sizes: sizes::large_rows, ..LOADING };
-/// A template of techniques that choose how memory that two streams use is freed.
+/// The common fields of techniques that choose how memory that two streams use is freed.
 const STREAM_SAFETY: Technique = Technique { choice: Some("stream safety"), ..SIDE_STREAM };
 
 /// All techniques; each follows its baseline.

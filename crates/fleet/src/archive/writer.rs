@@ -85,7 +85,7 @@ pub struct ArchiveSummary {
     pub unknown_summaries: u64,
 }
 
-/// A summary that waits to be combined into roll-ups.
+/// A summary of one process for one second, which is not yet part of a roll-up.
 struct StoredSummary {
     identity: String,
     description: ProcessDescription,

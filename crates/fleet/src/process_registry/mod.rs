@@ -24,9 +24,9 @@ mod tests;
 const MAX_PROCESSES: usize = 16_384;
 /// Maximum number of processes that are read at once, which is the aggregator's limit.
 const MAX_READ: usize = Aggregator::MAX_PROCESSES;
-/// Maximum number of processes of one rank that are read because they send all events. A program
-/// with the key of one rank can describe any number of processes, but must not take the places of
-/// other ranks.
+/// Maximum number of processes of one rank that are read without a viewer's request, because they
+/// send all events. A program with the access key of one rank can announce any number of
+/// processes; they must not use up the [`MAX_READ`] that all ranks share.
 const MAX_ALWAYS_READ_OF_RANK: usize = 4;
 /// Time since the opening of a process after which it is replaced by another if it is silent.
 const MIN_OPEN_TIME: Duration = Duration::from_secs(10);

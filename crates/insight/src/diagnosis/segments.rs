@@ -14,7 +14,8 @@ use crate::autopsy::RecordingLines;
 const MIN_OBTAINED_AGAIN: u64 = 2;
 /// Minimum number of times that the cache is emptied for a finding.
 const MIN_EMPTIED: usize = 4;
-/// Minimum waste that counts, in percent of the reserved peak.
+/// Minimum bytes lost by rounding and in nearly empty segments for a finding, in percent of the
+/// reserved peak.
 const MIN_WASTE_PERCENT: u64 = 18;
 /// Number of streams from which on one nearly empty segment of each counts as waste.
 const MANY_STREAMS: usize = 8;

@@ -35,8 +35,8 @@ struct Change {
     pending: u64,
 }
 
-/// Computes the allocated and pending bytes of a device over a range of moments, in windows of
-/// moments.
+/// The allocated bytes of a device over a range of moments, and its pending bytes, which are freed
+/// but wait for a stream. They are computed for one window of moments at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct AllocatedCurve {
     /// First moment of the next window; `None` at the end.

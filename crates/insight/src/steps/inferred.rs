@@ -124,9 +124,9 @@ fn repeating_sequence<K: Hash + Eq>(
     Some(RepeatingSequence { anchor, same_size, regularity, length, lead: lead(sample, lifetimes, anchors, length) })
 }
 
-/// Returns the typical distance between the positions of one key's allocations in a sample of
-/// `sample_len` allocations, or `None` if they are too few, their distances vary, or they cover
-/// less than half of the sample.
+/// Returns the number of allocations in a typical step: the median distance between `positions`, the
+/// indexes at which allocations of one key are in a sample of `sample_len` allocations. Returns
+/// `None` if they are too few, their distances vary, or they cover less than half of the sample.
 fn regular_length(positions: &[usize], sample_len: usize) -> Option<usize> {
     let covered = positions.last()?.checked_sub(*positions.first()?)?;
     if positions.len() < MIN_WINDOWS || covered.saturating_mul(2) < sample_len {

@@ -97,7 +97,7 @@ impl Program {
         self.chunks[chunks].concat()
     }
 
-    /// Returns the header and the definitions of the first chunks.
+    /// Returns the recording's header, and of its first `chunks` chunks those with definitions.
     pub(crate) fn header_and_definitions(&self, chunks: usize) -> Vec<u8> {
         let is_permanent = |bytes: &&Vec<u8>| {
             let chunk = Chunk::read(bytes, 0).expect("it is valid").expect("it is whole");
