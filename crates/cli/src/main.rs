@@ -99,8 +99,8 @@ Environment:
   VRAMSCOPE_TOKEN  Access token, instead of --token
   VRAMSCOPE_PUSH   Address that demo pushes its recording to, see vramscope serve --help";
 
-// The command line of `vramscope`: a subcommand with its arguments. The doc comment is the help
-// text.
+// The command line of `vramscope`: a subcommand with its arguments. Users read the next line as the
+// first line of the help text.
 /// Show the memory of a GPU while a program trains
 #[derive(Parser, Debug)]
 #[command(name = "vramscope", version, propagate_version = true)]

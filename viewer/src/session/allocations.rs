@@ -44,8 +44,8 @@ impl Session {
     }
 
     /// Computes the picture of all allocations over time again if its inputs have changed. If the
-    /// picture is an address map, each call paints a bounded part of it. Returns true if the picture
-    /// has changed and must be drawn.
+    /// picture is an address map, each call paints a bounded part of it. Returns true if the
+    /// picture has changed and must be drawn.
     pub(super) fn update_allocations(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let axis = self.chart_axis(surface);
         let (numbers, waiting) =

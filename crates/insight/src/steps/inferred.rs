@@ -124,8 +124,8 @@ fn repeating_sequence<K: Hash + Eq>(
     Some(RepeatingSequence { anchor, same_size, regularity, length, lead: lead(sample, lifetimes, anchors, length) })
 }
 
-/// Returns the number of allocations in a typical step: the median distance between `positions`, the
-/// indexes at which allocations of one key are in a sample of `sample_len` allocations. Returns
+/// Returns the number of allocations in a typical step: the median distance between `positions`,
+/// the indexes at which allocations of one key are in a sample of `sample_len` allocations. Returns
 /// `None` if they are too few, their distances vary, or they cover less than half of the sample.
 fn regular_length(positions: &[usize], sample_len: usize) -> Option<usize> {
     let covered = positions.last()?.checked_sub(*positions.first()?)?;

@@ -19,8 +19,8 @@ use crate::settings::Settings;
 /// Maximum number of private pools that are assumed for segments whose pool the recording lacks.
 /// The search runs once for each number from 0 to this one; no known history needs more.
 const MAX_POOLS: usize = 12;
-/// Maximum number of comparisons of segments in one search, which assigns segments to a given number
-/// of private pools. A search ends after as many, with the assignments that it has found.
+/// Maximum number of comparisons of segments in one search, which assigns segments to a given
+/// number of private pools. A search ends after as many, with the assignments that it has found.
 const MAX_COMPARISONS: u64 = 1 << 18;
 /// Maximum number of entries to read while checking assumed private pools, as a multiple of the
 /// history's number of entries. Once they are read, the best assignment found is used.
