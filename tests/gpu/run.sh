@@ -254,8 +254,8 @@ part_demo() {
     local demo=$here/demo
     [ -d "$demo" ] || demo=$built/../../tests/gpu/demo
     step demo-kernels 120 with_gpu "$built/tests/vramscope-demo-unit" --nocapture
-    VRAMSCOPE_TEST_DEVICE=cuda step demo-techniques 240 "$built/tests/vramscope-demo-it" effects plans --test-threads 1 \
-        && note "$(cat "$work/demo-techniques")"
+    VRAMSCOPE_TEST_DEVICE=cuda step demo-techniques 240 "$built/tests/vramscope-demo-it" effects plans \
+        --test-threads 1 && note "$(cat "$work/demo-techniques")"
     step demo-tables 120 python3 "$demo/tables.py" "$built/vramscope" && note "$(cat "$work/demo-tables")"
     step demo-gpt 300 python3 "$demo/compare_gpt.py" "$built/examples/vramscope-demo-gpt" --out "$out/gpt.json"
     note "$(cat "$work/demo-gpt")"
