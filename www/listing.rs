@@ -30,10 +30,12 @@ pub(crate) fn list(dist: &Path) -> io::Result<Vec<Listed>> {
             "vram" => (false, source.clone()),
             _ => return None,
         };
-        let path = path.strip_prefix(dist).ok()?.to_string_lossy().replace('\\', "/");
-        Some(Listed { path, source: source.clone(), is_brotli })
+        let path = path.strip_prefix(dist).ok().and_then(Path::to_str);
+        let not_unicode = || io::Error::other(format!("{}: the file name is not Unicode", source.display()));
+        let path = path.map(|path| path.replace('\\', "/")).ok_or_else(not_unicode);
+        Some(path.map(|path| Listed { path, source: source.clone(), is_brotli }))
     };
-    let mut files: Vec<Listed> = sources.iter().filter_map(listed).collect();
+    let mut files = sources.iter().filter_map(listed).collect::<io::Result<Vec<Listed>>>()?;
     files.sort_by_key(|file| !file.is_brotli);
     Ok(files)
 }
