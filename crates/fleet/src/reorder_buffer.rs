@@ -125,7 +125,7 @@ impl ReorderBuffer {
         self.release(usable);
     }
 
-    /// Skips all missing messages before the first waiting one, also those that may be sent again.
+    /// Skips all missing messages before the first waiting one, even if they may be sent again.
     fn skip_missing(&mut self, usable: &mut Vec<ChunkMessage>) {
         self.expected = self.waiting.keys().next().copied().or(self.expected);
         self.release(usable);

@@ -76,7 +76,7 @@ impl Attention {
     }
 
     /// Computes the attention of the new tokens `x` to all tokens so far. `cache` has the keys and
-    /// values of the `used` earlier tokens, and receives those of the new tokens.
+    /// values of the `used` earlier tokens, and receives keys and values of new ones.
     fn forward_cached(&self, x: &Tensor, cache: &LayerCache, used: usize) -> Result<Tensor> {
         let _module = Module::enter("attention");
         let normed = self.norm.forward(x)?;

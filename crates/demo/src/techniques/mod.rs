@@ -3,8 +3,8 @@
 //!
 //! [`Technique::all`] is the table. A [`Plan`] combines techniques that work in one program;
 //! [`Plan::run`] runs it and returns a [`TechniqueReport`]. Runs are reproducible: losses depend on
-//! the seed and sizes, not on time or on the number of cores; on a GPU, those of `no-record-stream`
-//! do.
+//! the seed and sizes, not on time or on the number of cores; on a GPU, the losses of
+//! `no-record-stream` depend on time, too.
 //!
 //! `settings` has the sizes and switches, `registry` the table of techniques, `sizes` the sizes at
 //! which effects show, `programs` the programs, and `allocators` the alternatives to the pool.
