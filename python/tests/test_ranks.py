@@ -31,11 +31,14 @@ ranks[0].wait()
 open("rank 0 has ended", "w").close()
 sys.exit(max(rank.wait() for rank in ranks))
 """
-#: A rank: it uses the device with the number of its local rank.
+#: A rank: it uses the device with the number of its local rank. It goes on once every rank has
+#: joined: rank 0 does not wait at its end for a rank that is slow to start.
 RANK = """
 rank = int(os.environ["LOCAL_RANK"])
 kept = train(3, device=f"cuda:{rank}")
 wait_until_live(sys.modules["vramscope"]._watch._current)
+open(f"joined {rank}", "w").close()
+wait_until(lambda: all(os.path.exists(f"joined {one}") for one in range(4)))
 kept += train(3, device=f"cuda:{rank}")
 """
 #: The ranks' names of their devices.
