@@ -9,8 +9,9 @@ from typing import TypedDict
 
 from . import _command
 
-#: Exit statuses with an answer: 1 is a negative one, such as an out-of-memory error that was found.
-_ANSWERS = (0, 1)
+#: Exit statuses with an answer: 1 is a negative one, such as an out-of-memory error that was found,
+#: and 3 means that the recording lacks what the question needs.
+_ANSWERS = (0, 1, 3)
 
 
 class AnalysisError(RuntimeError):
@@ -35,9 +36,36 @@ class Finding(TypedDict):
     check: str | None
 
 
+class Verdict(TypedDict):
+    """What to say first about a recording."""
+
+    summary: str
+    cause: str
+    remedy: str | None
+    remedy_lines: list[str]
+    saves_bytes: int | None
+    checked: bool
+    confidence: str
+    device: int | None
+    event: int | None
+    site: str | None
+    bytes: int | None
+
+
+class UnansweredRule(TypedDict):
+    """A rule that cannot answer, and what the recording lacks."""
+
+    rule: str
+    needs: str
+
+
 class Diagnosis(TypedDict):
     """What :func:`diagnose` returns."""
 
+    status: str
+    verdict: Verdict
+    unknown: list[UnansweredRule]
+    state: list[str]
     findings: list[Finding]
 
 
@@ -140,6 +168,8 @@ class Defect(TypedDict):
 class Autopsy(TypedDict):
     """What :func:`autopsy` returns."""
 
+    status: str
+    verdict: Verdict
     ooms: list[OutOfMemory]
     omitted: int
     defects: list[Defect]

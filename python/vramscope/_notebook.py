@@ -35,12 +35,24 @@ def show(path_or_url=None, height=DEFAULT_HEIGHT):
 
         server = _view.serve(path_or_url)
         name, url = os.path.basename(os.fspath(path_or_url)), server.url
+    if server is not None and _kernel.is_kernel():
+        _print_verdict(path_or_url)
     if _kernel.is_colab():
         _show_in_colab(name, url)
     elif _kernel.is_kernel():
         _show_in_notebook(name, url, height)
     else:
         _show_in_browser(name, url, server)
+
+
+def _print_verdict(path):
+    """Prints what to say first about a recording; nothing if it cannot be analyzed."""
+    from . import _analyses
+
+    try:
+        print(_analyses.diagnose(path)["verdict"]["summary"])
+    except _analyses.AnalysisError:
+        pass
 
 
 def _live_url():

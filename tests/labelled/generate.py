@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Records PyTorch programs with a known memory problem, or applies a remedy to one of them.
 
-    generate.py OUT [--set development|heldout] [--only NAME] [--seed N] [--jobs N] [--verify]
+    generate.py OUT [--set development|heldout|verdicts] [--only NAME] [--seed N] [--jobs N]
+                [--verify]
     generate.py --apply NAME [--alloc-conf CONF] [--batch-scale X] [--checkpoint blocks] ...
     generate.py --show NAME | --list
 
@@ -25,8 +26,10 @@ from programs.compose import Options
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 120
+# The remedy of a finding, which must not help a healthy program that nearly has it.
+NEAR_REMEDIES = {"waste.reserved": "expandable_segments:True"}
 # Fields of `Program` that NAME.json has.
-FACTS = "label finding site sites line line_function bytes remedy family defect".split()
+FACTS = "label finding site sites line line_function bytes remedy family defect near late_history".split()
 
 
 def run(
@@ -77,8 +80,8 @@ class Remedy:
 
 
 def remedy_of(program):
-    """Returns how to apply the program's remedy, or None."""
-    words = program.remedy or ""
+    """Returns how to apply the program's remedy, or that of the finding that it nearly has."""
+    words = program.remedy or NEAR_REMEDIES.get(program.near, "")
     if words == "expandable_segments:True":
         return Remedy(conf=words)
     if words == "checkpoint blocks":
@@ -183,7 +186,7 @@ def apply(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("out", nargs="?", metavar="OUT", help="Folder for the recordings")
-    parser.add_argument("--set", choices=list(SETS), action="append", help="Set of programs [default: both]")
+    parser.add_argument("--set", choices=list(SETS), action="append", help="Set of programs [default: all]")
     parser.add_argument("--only", metavar="NAME", action="append", help="Record only this program; repeatable")
     parser.add_argument("--seed", type=int, help="Seed in place of the catalog's")
     parser.add_argument("--jobs", type=int, default=4, help="Programs at a time [default: %(default)s]")

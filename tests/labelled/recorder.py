@@ -41,6 +41,7 @@ def set_up_cpu():
     cuda.empty_cache = cuda.synchronize = lambda: None
     cuda.mem_get_info = lambda: (8 << 30, 8 << 30)
     cuda.memory_stats = dict
+    cuda.memory._record_memory_history = lambda *_, **__: None
     cuda.set_per_process_memory_fraction = lambda _: None
     cuda.MemPool = cuda.graph_pool_handle = object
     torch.Tensor.record_stream = lambda *_: None
@@ -109,8 +110,16 @@ def main():
             set_fraction(fraction)
 
         torch.cuda.set_per_process_memory_fraction = set_and_keep
-        if job["out"]:
-            torch.cuda.memory._record_memory_history(**HISTORY)
+        start_history = torch.cuda.memory._record_memory_history
+
+        def start_if_recorded(*_, **__):
+            # A program that starts the history itself gets these settings, too.
+            if job["out"]:
+                start_history(**HISTORY)
+
+        torch.cuda.memory._record_memory_history = start_if_recorded
+        if not job["facts"]["late_history"]:
+            start_if_recorded()
     error = run(job["folder"])
     if error is not None:
         traceback.print_exception(error, limit=-2, file=sys.stderr)

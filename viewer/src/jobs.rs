@@ -4,6 +4,9 @@
 use serde_json::{Value, json};
 use vramscope_trace::DeviceId;
 
+/// Number of analyses of a live recording that must agree on another verdict before it is shown.
+const STEADY_ANALYSES: u32 = 3;
+
 /// A computation over the whole recording, for the analyzer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
@@ -87,6 +90,13 @@ impl Jobs {
 pub struct Findings {
     /// The problems, each once, in the analyzer's JSON.
     pub list: Vec<Value>,
+    /// What to say first about the recording, in the analyzer's JSON; null before the first
+    /// analysis.
+    pub verdict: Value,
+    /// A verdict with another cause, and the number of analyses since which it holds.
+    other: Option<(Value, u32)>,
+    /// The rules that cannot answer, each with what the recording lacks, in the analyzer's JSON.
+    pub unknown: Vec<Value>,
     /// Number of events of the recording when it was last analyzed; `None` before the first time.
     pub analyzed_events: Option<u64>,
     /// Error message of the last analysis; `None` if it succeeded.
@@ -98,15 +108,32 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// Stores the verdict of an analysis. A verdict with another cause replaces the known one once
+    /// several analyses agree, or at once if a request failed.
+    fn update_verdict(&mut self, verdict: Value) {
+        let is_same = |known: &Value| known["cause"] == verdict["cause"] && known["device"] == verdict["device"];
+        let is_failure = verdict["cause"].as_str().is_some_and(|cause| cause.starts_with("oom."));
+        let times = match &self.other {
+            Some((other, times)) if is_same(other) => times + 1,
+            _ => 1,
+        };
+        if self.verdict.is_null() || is_same(&self.verdict) || is_failure || times >= STEADY_ANALYSES {
+            (self.verdict, self.other) = (verdict, None);
+        } else {
+            self.other = Some((verdict, times));
+        }
+    }
+
     /// Stores the analyzer's answer for a recording of `events` events, and returns the new
     /// problems. Known problems are updated and keep their places in the list.
     pub fn update(&mut self, events: u64, answer: Result<Value, String>) -> Vec<Value> {
         self.analyzed_events = Some(events);
         let found = match answer {
-            Ok(mut answer) => match answer["findings"].take() {
-                Value::Array(found) => found,
-                _ => Vec::new(),
-            },
+            Ok(mut answer) => {
+                self.update_verdict(answer["verdict"].take());
+                self.unknown = take_list(&mut answer["unknown"]);
+                take_list(&mut answer["findings"])
+            }
             Err(error) => {
                 self.error = Some(error);
                 return Vec::new();
@@ -127,6 +154,14 @@ impl Findings {
     }
 }
 
+/// Takes a list out of JSON; empty if it is none.
+fn take_list(value: &mut Value) -> Vec<Value> {
+    match value.take() {
+        Value::Array(list) => list,
+        _ => Vec::new(),
+    }
+}
+
 /// Returns true if two findings report the same problem: same kind, device and site. For a finding
 /// of growth the site does not matter, because without stacks it is a text with sizes that change.
 fn is_same(one: &Value, other: &Value) -> bool {
@@ -142,6 +177,20 @@ mod tests {
     /// Returns a finding in the analyzer's JSON.
     fn finding(id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64) -> Value {
         json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site })
+    }
+
+    #[test]
+    fn verdict_changes_once_several_analyses_agree() {
+        let mut findings = Findings::default();
+        let mut analyze = |cause: &str| {
+            let verdict = json!({ "cause": cause, "device": 0 });
+            findings.update(100, Ok(json!({ "verdict": verdict, "findings": [] })));
+            findings.verdict["cause"].as_str().expect("a verdict").to_owned()
+        };
+        assert_eq!(["healthy", "growth.cache", "healthy"].map(&mut analyze), ["healthy"; 3]);
+        assert_eq!(["growth.cache", "growth.cache"].map(&mut analyze), ["healthy"; 2]);
+        assert_eq!(analyze("growth.cache"), "growth.cache");
+        assert_eq!(analyze("oom.leak"), "oom.leak", "a failure is shown at once");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum BadgeKind {
     Ended,
 }
 
-/// The header's counters as text: bytes, fragmentation, and numbers of segments, blocks and events.
+/// The header's counters as text: bytes, and numbers of segments, blocks and events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterTexts {
     /// Allocated bytes.
@@ -43,8 +43,10 @@ pub struct CounterTexts {
     pub active: String,
     /// Reserved bytes.
     pub reserved: String,
-    /// Fragmentation.
-    pub fragmentation: String,
+    /// Free bytes beside live blocks, with their share of the reserved bytes.
+    pub stuck: String,
+    /// Free bytes that can be released, with their share of the reserved bytes.
+    pub releasable: String,
     /// Number of segments.
     pub segments: String,
     /// Number of blocks.
@@ -188,11 +190,14 @@ fn counters(model: &Model) -> CounterTexts {
     // Only a live page knows the number of lost events that it missed itself.
     let missed = if model.origin() == Origin::File { 0 } else { model.missed_events() };
     let lost = model.lost_events() - missed;
+    let free = model.free_memory();
+    let share = |bytes: u64| format!("{} ({})", ByteSize(bytes), Percent::of(bytes, counters.reserved));
     CounterTexts {
         allocated: ByteSize(counters.allocated).to_string(),
         active: ByteSize(counters.active).to_string(),
         reserved: ByteSize(counters.reserved).to_string(),
-        fragmentation: Percent(model.free_memory().space.fragmentation()).to_string(),
+        stuck: share(free.stuck_bytes),
+        releasable: share(free.space.total.saturating_sub(free.stuck_bytes)),
         segments: Count(device.segments().len() as u64).to_string(),
         blocks: Count(device.blocks().len() as u64).to_string(),
         events: recorded_events(model),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::Serialize;
-use vramscope_insight::diagnosis::DiagnosisReport;
+use vramscope_insight::verdict::DiagnosisReport;
 use vramscope_insight::what_if::{DeviceWorkload, first_histories};
 use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{DeviceId, FormatError, Recording};
@@ -169,7 +169,8 @@ impl Analyzer {
                 check(&mut found, recording, &history, device, &settings, observer)?;
             }
         }
-        Ok(json(&DiagnosisReport::from(found.findings)))
+        found.adopt_proven();
+        Ok(json(&DiagnosisReport::new(&self.recording, &found)))
     }
 }
 

@@ -26,6 +26,7 @@
 //! Without the default features some commands are missing; `Cargo.toml` lists which.
 #![forbid(unsafe_code)]
 
+mod answer;
 #[cfg(feature = "fleet")]
 mod archive;
 mod attach;
@@ -69,11 +70,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::answer::Answer;
 use crate::error::{CommandError, Result};
 
-/// Exit code of a command that ran and whose answer is negative: `verify` found a divergence, or a
-/// condition of `diff --fail-if` holds.
-const NEGATIVE_ANSWER: u8 = 1;
 /// Exit code of bad usage or unusable input.
 const FAILED: u8 = 2;
 
@@ -90,8 +89,10 @@ Examples:
 Exit codes:
   0    Success
   1    Negative answer: verify found a divergence, a condition of diff --fail-if holds,
-       the placement of pack is above the capacity, autopsy found an out-of-memory error
+       the placement of pack is above the capacity, diagnose found a problem, autopsy an
+       out-of-memory error
   2    Bad usage or unusable input; one line on stderr says what and where
+  3    Cannot tell: the recording lacks what diagnose or autopsy needs
   130  Interrupted; unfinished output files are removed
 
 Environment:
@@ -205,12 +206,12 @@ fn main() -> ExitCode {
             Err(error) => exit_code(Err(error)),
         },
         Ok(arguments) => exit_code(run(&arguments.command)),
-        Err(error) => exit_code(report_usage(&error).map(|()| true)),
+        Err(error) => exit_code(report_usage(&error).map(|()| Answer::Positive)),
     }
 }
 
-/// Runs the command. Returns false for a negative answer, such as a divergence that `verify` found.
-fn run(command: &Command) -> Result<bool> {
+/// Runs the command. Its answer is negative if, for example, `verify` found a divergence.
+fn run(command: &Command) -> Result<Answer> {
     match command {
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => commands::demo::run(arguments),
@@ -226,7 +227,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Detach(arguments) => commands::detach::run(arguments),
         Command::Import(arguments) => commands::import::run(arguments),
         Command::Info(arguments) => commands::info::run(arguments),
-        Command::Verify(arguments) => return commands::verify::run(arguments),
+        Command::Verify(arguments) => return commands::verify::run(arguments).map(Answer::from),
         Command::Simulate(arguments) => commands::simulate::run(arguments),
         Command::Advise(arguments) => commands::advise::run(arguments),
         Command::Autopsy(arguments) => return commands::autopsy::run(arguments),
@@ -235,9 +236,9 @@ fn run(command: &Command) -> Result<bool> {
         Command::Export(arguments) => commands::export::run(arguments),
         #[cfg(feature = "report")]
         Command::Report(arguments) => commands::report::run(arguments),
-        Command::Diff(arguments) => return commands::diff::run(arguments),
+        Command::Diff(arguments) => return commands::diff::run(arguments).map(Answer::from),
         Command::Table(arguments) => commands::table::run(arguments),
-        Command::Pack(arguments) => return commands::pack::run(arguments),
+        Command::Pack(arguments) => return commands::pack::run(arguments).map(Answer::from),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => commands::mcp::run(arguments),
         #[cfg(feature = "manual")]
@@ -245,15 +246,14 @@ fn run(command: &Command) -> Result<bool> {
         #[cfg(feature = "manual")]
         Command::Man(arguments) => commands::man::run(arguments, Arguments::command()),
     }
-    .map(|()| true)
+    .map(|()| Answer::Positive)
 }
 
-/// Returns the process's exit code: 0 for `Ok(true)`, 1 for the negative answer `Ok(false)`, 2 for
-/// an error, which is printed to stderr.
-fn exit_code(result: Result<bool>) -> ExitCode {
+/// Returns the process's exit code: that of the answer, or 2 for an error, which is printed to
+/// stderr.
+fn exit_code(result: Result<Answer>) -> ExitCode {
     match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(NEGATIVE_ANSWER),
+        Ok(answer) => answer.into(),
         Err(error) => {
             terminal::message(error);
             ExitCode::from(FAILED)

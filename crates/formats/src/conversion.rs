@@ -111,6 +111,7 @@ fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger
         alloc_conf: snapshot.settings.alloc_conf(),
         source_settings: snapshot.settings.json.clone(),
         import_notes: Vec::new(),
+        lacks_times: !snapshot.has_times && !snapshot.entries.is_empty(),
         devices: devices.into_values().collect(),
     }
 }

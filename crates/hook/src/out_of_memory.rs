@@ -11,7 +11,10 @@ use std::time::Duration;
 use std::{fs, io};
 
 use vramscope_collector::{create_replacement, sync_folder_of};
+use vramscope_insight::diagnosis::Diagnosis;
 use vramscope_insight::failures::{FailureCard, Failures, headline};
+use vramscope_insight::history::History;
+use vramscope_insight::verdict::Verdict;
 use vramscope_pool::RecordedConf;
 use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording};
 
@@ -19,6 +22,10 @@ use crate::detached_work::{DetachedWork, NoResult};
 
 /// Maximum number of out-of-memory events that are read from a recording at once.
 const FAILURES_AT_ONCE: usize = 64;
+/// Maximum number of events of a recording that is analyzed: about a second.
+const MAX_ANALYZED_EVENTS: u64 = 1_000_000;
+/// Number of events that are read from a recording at once.
+const EVENTS_AT_ONCE: u64 = 1 << 18;
 /// Maximum time for reading the recording's file, and for writing it again. The program waits
 /// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +45,8 @@ pub(crate) fn end_at_failure(path: &Path) -> io::Result<Option<String>> {
     let Some((path, bytes)) = within_patience(PATIENCE, move |_| read_file(&given_path))? else { return Ok(None) };
     let Some((recording, card)) = last_failure(&bytes) else { return Ok(None) };
     drop(bytes);
-    let mut text = headline(&recording, &card).ok();
+    let why = verdict_on(&recording, &card).ok().flatten();
+    let mut text = headline(&recording, &card, why.as_deref()).ok();
     if recording.end_event() > card.failure.event
         && let Ok(part) = copy_until(&recording, card.failure.event)
         && let Err(error) = within_patience(PATIENCE, move |is_given_up| replace_file(&path, &part, is_given_up))
@@ -113,6 +121,22 @@ fn last_failure(recording: &[u8]) -> Option<(Recording, FailureCard)> {
     while !failures.step(&read, FAILURES_AT_ONCE).ok()? {}
     let card = failures.cards(&read).pop()?;
     Some((read, card))
+}
+
+/// Returns the verdict on a failure, without simulated remedies; `None` if another problem is more
+/// serious, and for a long recording, because the program waits meanwhile.
+fn verdict_on(recording: &Recording, card: &FailureCard) -> Result<Option<String>, FormatError> {
+    if recording.events() > MAX_ANALYZED_EVENTS {
+        return Ok(None);
+    }
+    let mut history = History::new();
+    while !history.extend(recording, EVENTS_AT_ONCE)?.is_complete {}
+    let settings = RecordedConf::parse(&recording.info().alloc_conf).settings;
+    let mut diagnosis = Diagnosis::new(recording, &history, &settings)?;
+    while !diagnosis.step(recording, EVENTS_AT_ONCE)? {}
+    let verdict = Verdict::new(recording, &diagnosis.finish(recording, &history)?);
+    let is_about_it = verdict.cause.oom_cause().is_some() && verdict.device == Some(card.failure.device);
+    Ok(is_about_it.then_some(verdict.summary))
 }
 
 /// Returns the bytes of a recording that has only the events up to event number `end`.

@@ -26,6 +26,7 @@
 //!   request would fit, free memory by pool, and the table of all counters.
 //! - [`autopsy`]: why each request failed with out of memory.
 //! - [`diagnosis`]: the memory problems of a recording, with evidence and remedies.
+//! - [`verdict`]: what to say first about a recording; [`evidence`]: what a recording lacks.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
 //!   from simulated runs; [`what_if`]: the requests to simulate.
 //! - [`packing`]: an offline placement of all lifetimes: the memory that an allocator that knows
@@ -47,6 +48,7 @@ pub mod conditions;
 pub mod diagnosis;
 pub mod difference;
 pub mod events;
+pub mod evidence;
 pub mod failures;
 pub mod flame;
 pub mod fleet;
@@ -66,4 +68,5 @@ pub mod spans;
 pub mod steps;
 pub mod tables;
 pub mod temporaries;
+pub mod verdict;
 pub mod what_if;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::event::DeviceId;
+use crate::quantity::DurationNs;
 
 /// Metadata of a recording: program, writer, clock, settings and devices.
 ///
@@ -28,6 +29,9 @@ pub struct RecordingInfo {
     /// that it assumed, events that could not be recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub import_notes: Vec<String>,
+    /// Whether the source has no times, so that the times of events only give their order.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_times: bool,
     /// Metadata of each device.
     pub devices: Vec<DeviceInfo>,
 }
@@ -66,6 +70,12 @@ impl RecordingInfo {
             Some((name, true)) => name.split(" · ").next().unwrap_or(name).to_owned(),
             _ => id.to_string(),
         }
+    }
+
+    /// Returns a duration of `ns` nanoseconds as text; `not recorded` if the source has no times.
+    #[must_use]
+    pub fn duration_text(&self, ns: u64) -> String {
+        if self.lacks_times { "not recorded".to_owned() } else { DurationNs(ns).to_string() }
     }
 
     /// Returns the description of a device; `None` if the recording has none.

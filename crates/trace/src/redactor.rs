@@ -139,6 +139,7 @@ fn redacted(info: &RecordingInfo, alloc_conf: String) -> RecordingInfo {
         source_settings: String::new(),
         // May quote values of the file.
         import_notes: Vec::new(),
+        lacks_times: info.lacks_times,
         devices: info.devices.iter().map(device).collect(),
     }
 }

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from . import failures, fragmentation, growth, healthy, peaks, sharing, states
+from . import caches, copies, failures, fragmentation, growth, healthy, optimizer_steps, peaks, reserved
+from . import sharing, states
 from .compose import Draw, Options
 
 
@@ -154,7 +155,47 @@ HELDOUT = {
     "kept_healthy_bounded": entry(healthy.bounded_cache, 555, "attention"),
 }
 
-SETS = {"development": DEVELOPMENT, "heldout": HELDOUT}
+# Four programs with each of four problems, and four that nearly have it.
+VERDICTS = {
+    # Much more reserved than the blocks need.
+    "reserved_1": entry(reserved.varying, 701, data="images"),
+    "reserved_2": entry(reserved.varying, 702, data="texts"),
+    "reserved_3": entry(reserved.varying, 703, data="series", order="growing", late=True),
+    "reserved_4": entry(reserved.varying, 704, data="requests"),
+    "reserved_near_1": entry(reserved.varying, 705, data="texts", order="bucketed"),
+    "reserved_near_2": entry(reserved.varying, 706, data="images", conf="expandable_segments:True", late=True),
+    "reserved_near_3": entry(reserved.varying, 707, data="series", order="decreasing"),
+    "reserved_near_4": entry(reserved.varying, 708, data="texts", order="small"),
+    # The peak is in the optimizer's step.
+    "optimizer_step_1": entry(optimizer_steps.temporaries, 711, "mlp", optimizer="adamw"),
+    "optimizer_step_2": entry(optimizer_steps.temporaries, 712, "transformer", optimizer="sgd"),
+    "optimizer_step_3": entry(optimizer_steps.temporaries, 713, "recurrent", optimizer="rmsprop", late=True),
+    "optimizer_step_4": entry(optimizer_steps.temporaries, 714, "transformer", optimizer="adam"),
+    "optimizer_step_near_1": entry(optimizer_steps.near, 715, "mlp", kind="fused"),
+    "optimizer_step_near_2": entry(optimizer_steps.near, 716, "transformer", kind="activations"),
+    "optimizer_step_near_3": entry(optimizer_steps.near, 717, "recurrent", kind="plain"),
+    "optimizer_step_near_4": entry(optimizer_steps.near, 718, "mlp", kind="few", late=True),
+    # Two copies of the weights or of the optimizer's state.
+    "copies_1": entry(copies.needless, 721, "transformer", kind="loaded"),
+    "copies_2": entry(copies.needless, 722, "mlp", kind="deepcopy"),
+    "copies_3": entry(copies.needless, 723, "attention", kind="second", late=True),
+    "copies_4": entry(copies.needless, 724, "recurrent", kind="optimizer"),
+    "copies_near_1": entry(copies.needed, 725, "conv", kind="average"),
+    "copies_near_2": entry(copies.needed, 726, "transformer", kind="reference", late=True),
+    "copies_near_3": entry(copies.needed, 727, "mlp", kind="pair"),
+    "copies_near_4": entry(copies.needed, 728, "recurrent", kind="host"),
+    # Lists, caches and hooks that grow.
+    "cache_1": entry(caches.key_values, 731),
+    "cache_2": entry(caches.results, 732, "mlp"),
+    "cache_3": entry(caches.replay, 733, late=True),
+    "cache_4": entry(caches.kept_by_hook, 734, "conv"),
+    "cache_near_1": entry(caches.static_key_values, 735),
+    "cache_near_2": entry(caches.cleared_results, 736, "transformer"),
+    "cache_near_3": entry(caches.replay, 737, bounded=True),
+    "cache_near_4": entry(caches.removed_hooks, 738, "recurrent", late=True),
+}
+
+SETS = {"development": DEVELOPMENT, "heldout": HELDOUT, "verdicts": VERDICTS}
 
 
 def find(name):

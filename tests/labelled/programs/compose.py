@@ -55,6 +55,10 @@ class Program:
     family: str | None = None
     # The issue of pytorch/pytorch that describes the cause.
     defect: int | None = None
+    # The finding that a healthy program resembles without having it.
+    near: str | None = None
+    # The program itself starts the history, after it has made its model.
+    late_history: bool = False
 
 
 class Draw:
@@ -108,6 +112,7 @@ class Script:
         self.constants = [f'DEVICE = "{draw.options.device}"']
         self.functions = []
         self.main = []
+        self.late_history = False
 
     def use(self, *imports):
         for line in imports:
@@ -132,6 +137,12 @@ class Script:
         if self.draw.annotates:
             text = f'with torch.profiler.record_function(f"{variable} {{{variable}}}"):\n' + indent(text)
         self.main.append(f"for {variable} in range({count}):\n" + indent(f"{text}\nreport({variable})"))
+
+    def start_history(self, index=None):
+        """Starts the history at the end of `main` so far, or before the statement `index`."""
+        self.late_history = True
+        index = len(self.main) if index is None else index
+        self.main.insert(index, "torch.cuda.memory._record_memory_history(max_entries=200_000)")
 
     def limit(self, limit_bytes):
         """Adds a cap of the pool, in bytes, to the beginning of `main`."""
@@ -174,6 +185,9 @@ def program(draw, script, label, finding, family=None, files=None, sites=(), sit
             function = enclosing_function("\n".join(lines), marked[0] + 1)
             files[name] = "\n".join(lines)
         ast.parse(files[name])
+    if finding == "none":
+        # A template may have the line for another of its kinds.
+        function, line = None, None
     site = site or function
     others = [name for name in dict.fromkeys((function, *sites)) if name not in (None, site)]
     # Other programs on the device would change the free bytes that a failure records.
@@ -186,6 +200,7 @@ def program(draw, script, label, finding, family=None, files=None, sites=(), sit
         sites=[site, *others] if site else others,
         line=line,
         line_function=function,
+        late_history=script.late_history,
         **facts,
     )
 

@@ -63,11 +63,12 @@ impl Model {
         self.shown_times = times;
     }
 
-    /// Returns the unit that the user chose for the timeline's axis. Until the recording has been
-    /// read, [`scale`](Self::scale) may have another one.
+    /// Returns the unit that the user chose for the timeline's axis; events in place of times that
+    /// the recording lacks. Until the recording has been read, [`scale`](Self::scale) may have
+    /// another one.
     #[must_use]
     pub fn axis(&self) -> AxisKind {
-        self.axis
+        if self.axis == AxisKind::Time && self.recording.info().lacks_times { AxisKind::Events } else { self.axis }
     }
 
     /// Sets the unit that the user chose for the timeline's axis; [`set_scale`](Self::set_scale)

@@ -208,9 +208,11 @@ impl<S: Surface> Painter<'_, S> {
         self.bold_text(&report.title, 21.0, (MARGIN, self.y + 10.0), WIDTH - 2.0 * MARGIN - 90.0);
         let mut facts = vec![
             Count(recording.events()).of("event", "events"),
-            DurationNs(recording.end_ns().saturating_sub(recording.start_ns())).to_string(),
             Count(recording.devices().count() as u64).of("device", "devices"),
         ];
+        if !info.lacks_times {
+            facts.insert(1, DurationNs(recording.end_ns().saturating_sub(recording.start_ns())).to_string());
+        }
         facts.extend([&info.writer, &info.alloc_conf].into_iter().filter(|text| !text.is_empty()).cloned());
         let y = self.y + 34.0;
         let mut x = MARGIN;
@@ -404,6 +406,7 @@ fn median_note(report: &RecordingReport, lifetimes: LifetimeSummary) -> String {
     match lifetimes.median_ns {
         _ if lifetimes.allocations == 0 => String::new(),
         None => "more than half not freed".to_owned(),
+        Some(_) if report.recording.info().lacks_times => String::new(),
         Some(_) if report.recording.start_ns() == report.recording.end_ns() => String::new(),
         Some(median_ns) => format!("half freed within {}", DurationNs(median_ns)),
     }
@@ -414,7 +417,10 @@ fn key_figures(report: &RecordingReport, summary: &DeviceSummary) -> Vec<KeyFigu
     let figure = |name, value: String, note: String| KeyFigure { name, value, note, is_alarming: false };
     let size = |bytes: u64| ByteSize(bytes).to_string();
     let count = |number: u64| Count(number).to_string();
-    let time = |time_ns| format!("at {}", timeline::moment_text(report.recording, time_ns));
+    let time = |time_ns| match timeline::moment_text(report.recording, time_ns) {
+        text if text.is_empty() => text,
+        text => format!("at {text}"),
+    };
     let of_reserved = |part: u64, reserved: u64| format!("{} of the reserved", Percent::of(part, reserved));
     let (peak, free) = (summary.metrics.counters, summary.metrics.free);
     let (split, rounding) = (summary.metrics.inactive_split_bytes, summary.metrics.rounding_waste_bytes());

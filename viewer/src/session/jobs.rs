@@ -37,7 +37,7 @@ impl Session {
             self.analysis.jobs = Jobs::default();
             self.analysis.jobs.findings.saves = saves;
         }
-        if self.model.recording().end_event() == self.model.recording().first_event() {
+        if self.is_empty() {
             return None;
         }
         let device = self.model.device();
@@ -61,6 +61,12 @@ impl Session {
     #[must_use]
     pub fn shows_what_if(&self) -> bool {
         self.panes.surface_of(ViewKind::WhatIf).is_some()
+    }
+
+    /// Returns true if the recording has neither events nor a memory state.
+    fn is_empty(&self) -> bool {
+        let recording = self.model.recording();
+        recording.end_event() == recording.first_event() && recording.devices().next().is_none()
     }
 
     /// Returns true if the recording should be analyzed for problems now.
@@ -89,7 +95,7 @@ impl Session {
     /// Returns true if the recording was analyzed for problems, or is empty; else requests the
     /// analysis.
     pub(super) fn has_findings(&mut self) -> bool {
-        let is_empty = self.model.recording().end_event() == self.model.recording().first_event();
+        let is_empty = self.is_empty();
         let findings = &mut self.analysis.jobs.findings;
         findings.is_wanted = true;
         is_empty || findings.analyzed_events.is_some()

@@ -41,6 +41,8 @@ struct RowsOptions {
 /// The name by which scripts request the findings (problems in the recording) as rows; no pane
 /// shows them.
 const FINDINGS: &str = "findings";
+/// The name by which scripts request the verdict, what to say first, as one row.
+const VERDICT: &str = "verdict";
 /// Number of events that one step reads when the rest of the recording is read at once for a view's
 /// rows.
 const EVENTS_PER_STEP: u64 = 1 << 20;
@@ -92,10 +94,13 @@ impl Session {
     /// If the view or an option does not exist, or a needed part is not loaded.
     pub fn rows(&mut self, view: &str, options: &str) -> Result<String, String> {
         let options = RowsOptions::parse(view, options)?;
-        if view == FINDINGS {
+        if view == FINDINGS || view == VERDICT {
             let findings = &self.jobs().findings;
-            let list = serde_json::to_string(&findings.list).map_err(|error| error.to_string());
-            return findings.error.clone().map_or(list, Err);
+            let list = match view {
+                FINDINGS => serde_json::to_string(&findings.list),
+                _ => serde_json::to_string(&[&findings.verdict]),
+            };
+            return findings.error.clone().map_or(list.map_err(|error| error.to_string()), Err);
         }
         let view_options = options.view_options()?;
         self.read_history_for(view)?;
@@ -134,7 +139,7 @@ impl Session {
     /// If the options are invalid, or the recording cannot be read.
     pub fn prepare_rows(&mut self, view: &str, options: &str) -> Result<bool, String> {
         let options = RowsOptions::parse(view, options)?;
-        if view == FINDINGS {
+        if view == FINDINGS || view == VERDICT {
             return Ok(self.has_findings());
         }
         let kind = ViewKind::for_rows(view);

@@ -309,9 +309,12 @@ fn fit_labels(measure: &Measure, geometry: &Geometry, labels: Vec<AxisLabel>) ->
 }
 
 /// Returns the recording's time `time_ns` as text, counted from the recording's start; see
-/// [`units::moment`].
+/// [`units::moment`]. Empty if the recording has no times.
 #[must_use]
 pub fn moment_text(recording: &Recording, time_ns: u64) -> String {
+    if recording.info().lacks_times {
+        return String::new();
+    }
     let origin_ns = time_origin_ns(recording);
     units::moment(time_ns.saturating_sub(origin_ns), recording.end_ns().saturating_sub(origin_ns))
 }

@@ -2,7 +2,7 @@
 
 use vramscope_insight::memory_summary::{SummaryUnit, SummaryValues};
 use vramscope_insight::placement::recording_notes;
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, DurationNs, RecordingInfo};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
 
 use crate::details::{is_imported, names_of_origin};
 use crate::ui::{Element, Node, Tag, facts};
@@ -31,10 +31,7 @@ pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent 
         (writer, or(&info.writer, NOT_RECORDED)),
         ("allocator settings", or(&info.alloc_conf, if has_settings { DEFAULT_SETTINGS } else { NOT_RECORDED })),
         ("events", Count(context.recording.events()).to_string().into()),
-        (
-            "length",
-            DurationNs(context.recording.end_ns().saturating_sub(context.recording.start_ns())).to_string().into(),
-        ),
+        ("length", info.duration_text(context.recording.end_ns().saturating_sub(context.recording.start_ns())).into()),
         ("lost events", Count(context.recording.lost_events()).to_string().into()),
         ("inconsistent events", Count(context.state.inconsistencies()).to_string().into()),
     ];

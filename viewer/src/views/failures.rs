@@ -1,6 +1,7 @@
 //! Out-of-memory errors: why each request failed, and who held the memory.
 
-use vramscope_insight::failures::{FailureCard, ReservedCap};
+use serde_json::Value;
+use vramscope_insight::failures::{FailureCard, OomCause, ReservedCap};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::placement::BlockingRegion;
 use vramscope_trace::{AllocationOrigin, ByteSize, Count, DeviceId, site_name};
@@ -12,6 +13,7 @@ use crate::units;
 use super::caches::SharedCaches;
 use super::context::{Context, ViewContent};
 use super::controls::event_link;
+use super::findings;
 use super::kind::ViewKind;
 use super::table::{Cell, Table};
 use super::table_builder::TableBuilder;
@@ -52,7 +54,7 @@ fn table(context: &Context<'_>, cards: &[FailureCard]) -> Table {
         .number("event", "event", |card| Cell::Event(card.failure.event))
         .count("device", "device", |card| card.failure.device.0.into())
         .bytes("requested_bytes", "requested", |card| card.failure.requested_bytes)
-        .text("cause", "cause", |card| card.cause.name())
+        .text("cause", "cause", |card| cause_text(context, card))
         .bytes("largest_free_bytes", "largest free", |card| card.failure.largest_own_bytes)
         .bytes("releasable_bytes", "releasable", |card| card.failure.usage.releasable_bytes)
         .bytes("stuck_bytes", "stuck", |card| card.failure.usage.stuck_bytes)
@@ -62,6 +64,19 @@ fn table(context: &Context<'_>, cards: &[FailureCard]) -> Table {
         .text("site", "site", |card| site_name(context.definitions(), card.failure.site))
         .text("summary", "summary", |card| card.summary.clone())
         .build()
+}
+
+/// Returns the finding about a failure, which weighs the program's growth and needs, too.
+fn finding<'a>(context: &'a Context<'_>, card: &FailureCard) -> Option<&'a Value> {
+    findings::of_failure(context.jobs, card.failure.device, card.failure.event)
+}
+
+/// Returns why a request failed, in a few words: as the findings say, or else what the allocator's
+/// state alone shows.
+fn cause_text(context: &Context<'_>, card: &FailureCard) -> String {
+    let id = finding(context, card).and_then(|finding| finding["id"].as_str());
+    let cause = id.and_then(|id| OomCause::from_id(id.strip_prefix("oom.")?)).unwrap_or(card.cause);
+    cause.name().to_owned()
 }
 
 /// Returns ` on ` and a device's name; empty in a recording of one device.
@@ -85,7 +100,8 @@ fn card_node(
     let heading = Element::text(Tag::H2, title)
         .with_child(event_link(failure.event))
         .with_child(Element::text(Tag::Span, moment_text(context.recording, failure.time_ns)).with_class("pinned"))
-        .with_child(Element::text(Tag::Span, card.cause.name()).with_class("cause"));
+        .with_child(Element::text(Tag::Span, cause_text(context, card)).with_class("cause"));
+    let summary = finding(context, card).and_then(|finding| finding["summary"].as_str());
     let own = format!(
         "{}, of {} free in its pool and stream",
         ByteSize(failure.largest_own_bytes),
@@ -117,7 +133,7 @@ fn card_node(
         .with_class(if is_current { "card current" } else { "card" })
         .with(Attribute::Key, failure.event.to_string())
         .with_child(heading)
-        .with_child(Element::text(Tag::P, card.summary.as_str()))
+        .with_child(Element::text(Tag::P, summary.unwrap_or(&card.summary)))
         .with_child(facts(rows));
     if let Some(blocking) = blocking {
         let blocks = Count(blocking.blocks.len() as u64).of("block", "blocks");

@@ -1,7 +1,7 @@
 //! The list of findings and failures beside the panes.
 
 use serde_json::Value;
-use vramscope_trace::{ByteSize, Count};
+use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::jobs::{Findings, Job, Jobs};
 use crate::theme::Theme;
@@ -30,11 +30,23 @@ pub fn view(finding: &Value) -> ViewKind {
     }
 }
 
+/// Returns the finding about the request of a device that failed at event number `event`; `None` if
+/// the recording was not analyzed.
+#[must_use]
+pub fn of_failure(jobs: &Jobs, device: DeviceId, event: u64) -> Option<&Value> {
+    let is_about = |finding: &&Value| {
+        let events = [0, 1].map(|index| finding["events"][index].as_u64().unwrap_or(0));
+        let is_failure = finding["id"].as_str().is_some_and(|id| id.starts_with("oom."));
+        is_failure && finding["device"] == device.0 && (events[0]..=events[1]).contains(&event)
+    };
+    jobs.findings.list.iter().find(is_about)
+}
+
 /// Returns the section of the page with the list of findings. `is_live` tells whether the recording
 /// still grows.
 #[must_use]
 pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
-    let Findings { list, analyzed_events, error, saves, .. } = &jobs.findings;
+    let Findings { list, analyzed_events, error, saves, verdict, .. } = &jobs.findings;
     let title =
         if list.is_empty() { "Findings".to_owned() } else { format!("Findings ({})", Count(list.len() as u64)) };
     let mut section = Element::new(Tag::Details)
@@ -42,6 +54,7 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
         .with(Attribute::Key, "findings")
         .with(Attribute::Open, "")
         .with_child(Element::text(Tag::Summary, title));
+    section = section.with_children(verdict_elements(verdict));
     let items = list.iter().enumerate().map(|(index, finding)| item(index, finding, theme));
     if !list.is_empty() {
         let items = Element::new(Tag::Ul).with(Attribute::AriaLabel, "Problems of this recording").with_children(items);
@@ -55,7 +68,6 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
             .with_child(Element::button("Look for problems", "find-problems")),
         (None, None) if is_running => section.with_child(note("Looking for problems…")),
         (None, None) => section.with_child(Element::button("Look for problems", "find-problems")),
-        (None, Some(_)) if list.is_empty() => section.with_child(note("No problem was found.")),
         _ => section,
     };
     if is_live {
@@ -65,6 +77,16 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
         section = section.with_child(save);
     }
     section
+}
+
+/// Creates the paragraphs of the verdict: what to say first, what helps, and lines to copy.
+fn verdict_elements(verdict: &Value) -> Vec<Element> {
+    let text = |name: &str| verdict[name].as_str().filter(|text| !text.is_empty());
+    let summary = text("summary").map(|summary| Element::text(Tag::P, summary).with_class("verdict"));
+    let remedy = text("remedy").map(|remedy| Element::text(Tag::P, remedy).with_class("note"));
+    let lines = verdict["remedy_lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let code = lines.map(|line| Element::text(Tag::Code, line));
+    [summary, remedy].into_iter().flatten().chain(code).collect()
 }
 
 /// Creates the list item of finding number `index`; a click shows the finding's view and moment.

@@ -43,6 +43,7 @@ use compare::CompareCache;
 use context::{Context, ViewContent, ViewOptions};
 use flame::FlameCache;
 use fragmentation::FragmentationCache;
+use vramscope_insight::evidence::Evidence;
 
 /// Cached results of all views about a recording.
 #[derive(Default)]
@@ -69,11 +70,14 @@ impl ViewCaches {
     }
 }
 
-/// Returns the content of a view beside its picture.
+/// Returns the content of a view beside its picture. A view that is about events says so if the
+/// recording has none.
 #[must_use]
 pub fn content(view: ViewKind, context: &Context<'_>, options: &ViewOptions, caches: &mut ViewCaches) -> ViewContent {
     let shared = &mut caches.shared;
-    match view {
+    let recording = context.recording;
+    let has_history = recording.end_event() > recording.first_event() || recording.devices().next().is_none();
+    let content = match view {
         ViewKind::Heatmap => heatmap::content(context, options, shared),
         ViewKind::Sites => sites::content(context, options, shared),
         ViewKind::Table => memory_table::content(context, options, shared),
@@ -92,5 +96,12 @@ pub fn content(view: ViewKind, context: &Context<'_>, options: &ViewOptions, cac
         ViewKind::Compare => compare::content(context, options, shared, &mut caches.compare),
         ViewKind::WhatIf => what_if::content(context, options, &mut caches.what_if),
         ViewKind::About => about::content(context, shared),
+    };
+    if has_history || !view.is_about_events() {
+        return content;
     }
+    let (missing, how_to_record) = (Evidence::History.missing(), Evidence::History.how_to_record());
+    let message = format!("Unknown: this recording has {missing}. {how_to_record}");
+    // Scripts get the empty table.
+    ViewContent { table: content.table, ..ViewContent::message(message) }
 }

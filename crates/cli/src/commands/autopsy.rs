@@ -3,8 +3,10 @@
 
 use vramscope_insight::autopsy::{Defect, Horizon, OutOfMemory, Remedies, Remedy};
 use vramscope_insight::failures::ReservedCap;
+use vramscope_insight::verdict::Status;
 use vramscope_trace::{ByteSize, Category, Count, Recording};
 
+use crate::answer::Answer;
 use crate::error::Result;
 use crate::input::Input;
 use crate::operation::Operation;
@@ -19,15 +21,15 @@ Examples:
   vramscope autopsy run.vram
   vramscope autopsy failed.pickle --limit-bytes 40GiB --json
 
-Exit status: 0 without an out-of-memory error, 1 with one or more";
+Exit status: 0 without an out-of-memory error, 1 with one or more, 3 if the recording has no history";
 
 /// Maximum number of source lines in the table of holders of memory.
 const TABLE_ROWS: usize = 8;
 /// Maximum number of rows in the list of blocks that pin a segment.
 const PIN_ROWS: usize = 4;
 
-/// Explains the out-of-memory errors of a recording. Returns false if the recording has one.
-pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
+/// Explains the out-of-memory errors of a recording. The answer is negative if it has one.
+pub(crate) fn run(arguments: &FindingsArguments) -> Result<Answer> {
     let operation = Operation::until_signal()?;
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let examination = Examination::new(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
@@ -36,7 +38,7 @@ pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
     } else {
         terminal::print(&(text(&recording, &examination) + &defects_text(&examination.defects)))?;
     }
-    Ok(examination.autopsy.ooms().is_empty())
+    Ok(examination.status().into())
 }
 
 /// Returns the defects of PyTorch's allocator as text, each with its remedy.
@@ -58,13 +60,22 @@ fn defects_text(defects: &[(Defect, Option<u64>)]) -> String {
 
 /// Returns all failures as text for the terminal.
 fn text(recording: &Recording, examination: &Examination) -> String {
-    let Examination { settings, autopsy, checked, .. } = examination;
-    if autopsy.ooms().is_empty() {
-        return format!("No out-of-memory error in {}.\n", Count(recording.events()).of("event", "events"));
+    let Examination { settings, verdict, autopsy, checked, .. } = examination;
+    let first = format!("{}\n", verdict.summary);
+    match examination.status() {
+        Status::Found => {}
+        Status::Nothing => {
+            let events = Count(recording.events()).of("event", "events");
+            return format!("No out-of-memory error in {events}.\n{first}");
+        }
+        Status::CannotTell => {
+            let remedy = verdict.remedy.as_ref().map_or("", |remedy| remedy.text.as_str());
+            return format!("{first}{remedy}\n");
+        }
     }
     let parts: Vec<String> =
         autopsy.ooms().iter().zip(checked).map(|(oom, found)| oom_text(oom, found.as_ref())).collect();
-    let mut text = parts.join("\n");
+    let mut text = format!("{first}\n") + &parts.join("\n");
     if autopsy.omitted() > 0 {
         text += &format!("\n{} were not examined.\n", Count(autopsy.omitted()).of("further error", "further errors"));
     }

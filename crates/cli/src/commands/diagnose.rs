@@ -1,13 +1,17 @@
 //! `vramscope diagnose`: memory problems, where they come from and what helps.
 
-use vramscope_insight::diagnosis::{DiagnosisReport, Finding};
-use vramscope_trace::{ByteSize, Count, Recording};
+use std::collections::BTreeMap;
 
+use vramscope_insight::diagnosis::Finding;
+use vramscope_insight::verdict::{DiagnosisReport, UnansweredRule, Verdict};
+use vramscope_trace::{ByteSize, Count};
+
+use crate::answer::Answer;
 use crate::error::Result;
 use crate::input::Input;
 use crate::operation::Operation;
 use crate::recorded::FindingsArguments;
-use crate::reports::diagnose::findings;
+use crate::reports::diagnose::problems;
 use crate::terminal;
 
 /// Text after the options in `vramscope diagnose --help`.
@@ -16,28 +20,55 @@ Examples:
   vramscope diagnose run.vram
   vramscope diagnose run.pickle --limit-bytes 40GiB --json
 
-Exit status: 0 without a finding, 1 with one or more";
+Exit status: 0 without a finding, 1 with one or more, 3 if the recording lacks what rules need";
 
-/// Finds the memory problems of a recording and prints them. Returns false if there is one.
-pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
+/// Finds the memory problems of a recording and prints them. The answer is negative if there is
+/// one.
+pub(crate) fn run(arguments: &FindingsArguments) -> Result<Answer> {
     let operation = Operation::until_signal()?;
     let recording = Input::open(&arguments.file)?.into_recording()?;
-    let found = findings(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
-    let is_healthy = found.is_empty();
+    let diagnosed = problems(&arguments.file, &recording, arguments.limit_bytes, &operation)?.diagnosed;
+    let verdict = Verdict::new(&recording, &diagnosed);
     if arguments.json {
-        terminal::print_json(&DiagnosisReport::from(found))?;
+        terminal::print_json(&DiagnosisReport::new(&recording, &diagnosed))?;
     } else {
-        terminal::print(&text(&recording, &found))?;
+        terminal::print(&text(&verdict, &diagnosed.findings))?;
     }
-    Ok(is_healthy)
+    Ok(verdict.status.into())
 }
 
-/// Returns all findings as text for the terminal.
-fn text(recording: &Recording, findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return format!("No problem found in {}.\n", Count(recording.events()).of("event", "events"));
+/// Returns the verdict, all findings and the unanswered questions as text for the terminal.
+fn text(verdict: &Verdict, findings: &[Finding]) -> String {
+    let mut parts = vec![verdict_text(verdict)];
+    if let Some(held) = &verdict.held {
+        parts.push(held.facts().iter().map(|fact| format!("  {fact}\n")).collect());
     }
-    findings.iter().map(finding_text).collect::<Vec<_>>().join("\n")
+    parts.extend(findings.iter().map(finding_text));
+    parts.extend(unanswered_text(&verdict.unanswered));
+    parts.join("\n")
+}
+
+/// Returns the verdict as text: what to say first, how certain it is, and what helps.
+pub(crate) fn verdict_text(verdict: &Verdict) -> String {
+    let mut text = format!("{}\n", verdict.summary);
+    if let Some(remedy) = &verdict.remedy {
+        text += &format!("{}\n", remedy.text);
+        text.extend(remedy.lines.iter().map(|line| format!("    {line}\n")));
+    }
+    text
+}
+
+/// Returns the rules that cannot answer as text; `None` if each can.
+fn unanswered_text(unanswered: &[UnansweredRule]) -> Option<String> {
+    if unanswered.is_empty() {
+        return None;
+    }
+    let mut subjects: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for one in unanswered {
+        subjects.entry(one.needs()).or_default().push(one.rule.subject());
+    }
+    let line = |(needs, subjects): (String, Vec<&str>)| format!("Cannot tell: {}. {needs}\n", subjects.join(", "));
+    Some(subjects.into_iter().map(line).collect())
 }
 
 /// Returns one finding as text: the problem, its bytes, its site, its evidence and the remedy.

@@ -1,13 +1,16 @@
 //! `vramscope info`: summarizes a recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use vramscope_insight::verdict::Verdict;
 use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
 
 use crate::error::Result;
 use crate::escape::escape_controls;
 use crate::input::{Format, Input};
+use crate::operation::Operation;
+use crate::reports::diagnose::problems;
 use crate::reports::info::{DeviceSummary, Summary, summary};
 use crate::table;
 use crate::terminal;
@@ -33,7 +36,20 @@ pub(crate) struct InfoArguments {
 /// Prints the summary of a recording as text or as JSON.
 pub(crate) fn run(arguments: &InfoArguments) -> Result {
     let summary = summary(&arguments.file, Input::open(&arguments.file)?)?;
-    if arguments.json { terminal::print_json(&summary) } else { terminal::print(&text(&summary)) }
+    if arguments.json {
+        return terminal::print_json(&summary);
+    }
+    // Without a verdict, as of a damaged recording or of another allocator, the rest stays useful.
+    let first_line = if summary.damage.is_none() { verdict(&arguments.file).ok() } else { None };
+    terminal::print(&(first_line.unwrap_or_default() + &text(&summary)))
+}
+
+/// Returns what to say first about the recording at `path`, as a line.
+fn verdict(path: &Path) -> Result<String> {
+    let operation = Operation::until_signal()?;
+    let recording = Input::open(path)?.into_recording()?;
+    let diagnosed = problems(path, &recording, None, &operation)?.diagnosed;
+    Ok(escape_controls(&Verdict::new(&recording, &diagnosed).summary) + "\n")
 }
 
 /// Returns a recording's summary as text for the terminal.
@@ -50,7 +66,8 @@ fn text(summary: &Summary) -> String {
     row("writer", &summary.program.writer);
     row("settings", &summary.program.alloc_conf);
     let events = Count(summary.events).of("event", "events");
-    row("history", &format!("{events} in {}", DurationNs(summary.duration_ns)));
+    let duration = DurationNs(summary.duration_ns);
+    row("history", &if summary.lacks_times { events } else { format!("{events} in {duration}") });
     if summary.lost_events > 0 {
         row("lost", &Count(summary.lost_events).of("event", "events"));
     }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use vramscope_insight::comparison::Moment;
-use vramscope_insight::diagnosis;
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::verdict::DiagnosisReport;
 use vramscope_trace::{ByteSize, DeviceId, PerRecording};
 
 use super::bounds::{DEFAULT_LIMIT, MAX_LIMIT, Output, bounded, checked_limit};
@@ -212,7 +212,7 @@ impl Tool {
         match self {
             Self::Info => with_schemas::<InfoArguments, info::Summary>(tool),
             Self::Table => with_schemas::<TableArguments, table::TableReport>(tool),
-            Self::Diagnose => with_schemas::<FindingsArguments, diagnosis::DiagnosisReport>(tool),
+            Self::Diagnose => with_schemas::<FindingsArguments, DiagnosisReport>(tool),
             Self::Autopsy => with_schemas::<FindingsArguments, autopsy::AutopsyReport>(tool),
             Self::Advise => with_schemas::<AdviseArguments, advise::AdviceReport>(tool),
             Self::Diff => with_schemas::<DiffArguments, json::DiffReport<'static>>(tool),
@@ -274,8 +274,8 @@ fn run_diagnose(arguments: FindingsArguments, sources: &Sources, operation: &Ope
     let limit_bytes = parse_size("limit_bytes", arguments.limit_bytes.as_deref())?;
     let source = sources.resolve(&arguments.source)?;
     let recording = source.open(operation)?.into_recording()?;
-    let findings = diagnose::findings(source.name(), &recording, limit_bytes, operation)?;
-    Ok(bounded(&diagnosis::DiagnosisReport::from(findings), limit, operation.messages()))
+    let diagnosed = diagnose::problems(source.name(), &recording, limit_bytes, operation)?.diagnosed;
+    Ok(bounded(&DiagnosisReport::new(&recording, &diagnosed), limit, operation.messages()))
 }
 
 fn run_autopsy(arguments: FindingsArguments, sources: &Sources, operation: &Operation) -> Result<Value> {

@@ -1,26 +1,29 @@
 //! The findings of `autopsy` in a recording, and their report as JSON.
 
 use std::path::Path;
-use std::thread;
 
 use serde::Serialize;
 use vramscope_insight::autopsy::{Autopsy, Defect, MAX_SEARCHES, OutOfMemory, Remedies, RemedySearch, defects};
+use vramscope_insight::diagnosis::Rule;
 use vramscope_insight::failures::ReservedCap;
+use vramscope_insight::verdict::{Status, Verdict, VerdictReport};
 use vramscope_insight::what_if::DeviceWorkload;
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::Workload;
-use vramscope_trace::{ByteSize, FreeSpace, PoolKind, Recording};
+use vramscope_trace::{ByteSize, DeviceId, FreeSpace, PoolKind, Recording};
 
 use crate::error::{CommandError, Result};
-use crate::history::read_history;
 use crate::operation::Operation;
-use crate::recorded;
+use crate::reports::diagnose::{Problems, check, problems};
 use crate::simulation::{self, LimitArguments};
 
 /// The output of `autopsy --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct AutopsyReport {
+    /// `found` with a failed request, `nothing` without one, `cannot_tell` without a history.
+    pub(crate) status: &'static str,
+    /// What to say first about the recording, as in `diagnose --json`.
+    pub(crate) verdict: VerdictReport,
     pub(crate) ooms: Vec<OomReport>,
     /// Number of further failures that were not examined.
     pub(crate) omitted: u64,
@@ -152,6 +155,8 @@ pub(crate) struct RemedyReport {
 pub(crate) struct Examination {
     /// The settings under which the recording was made.
     pub(crate) settings: Settings,
+    /// What to say first about the recording.
+    pub(crate) verdict: Verdict,
     pub(crate) autopsy: Autopsy,
     /// The remedies of each failure; `None` if they were not tried.
     pub(crate) checked: Vec<Option<Remedies>>,
@@ -169,15 +174,13 @@ impl Examination {
         limit_bytes: Option<ByteSize>,
         operation: &Operation,
     ) -> Result<Self> {
-        let settings = recorded::settings(path, recording, limit_bytes)?;
-        let history = read_history(path, recording, operation)?;
         let error = |error| CommandError::file(path, error);
-        let mut autopsy = Autopsy::new(settings.clone());
-        while !autopsy.step(recording, &history).map_err(error)? {
-            operation.check()?;
-        }
+        let Problems { settings, history, diagnosed, workloads, remedies } =
+            problems(path, recording, limit_bytes, operation)?;
+        let verdict = Verdict::new(recording, &diagnosed);
+        let autopsy = diagnosed.autopsy;
         // Requests are reconstructed only if they are needed.
-        let mut workloads: Option<Vec<DeviceWorkload>> = None;
+        let mut workloads = Some(workloads).filter(|workloads| !workloads.is_empty());
         let limits = LimitArguments { capacity: None, limit_bytes };
         let mut failed = None;
         let found = defects(recording, &settings, &mut |device| {
@@ -207,6 +210,13 @@ impl Examination {
         let defects = found.into_iter().map(saved).collect();
         let mut checked: Vec<Option<Remedies>> = Vec::new();
         for oom in autopsy.ooms().iter().take(MAX_SEARCHES) {
+            let of_failure = |((device, event), _): &&((DeviceId, u64), Remedies)| {
+                (*device, *event) == (oom.failure.device, oom.failure.event)
+            };
+            if let Some((_, found)) = remedies.iter().find(of_failure) {
+                checked.push(Some(found.clone()));
+                continue;
+            }
             checked.push(match of_device(oom.failure.device) {
                 Some(DeviceWorkload { workload, capacity_bytes, .. }) => {
                     let search = RemedySearch::new(recording, &history, &autopsy, oom, workload, *capacity_bytes);
@@ -216,44 +226,28 @@ impl Examination {
             });
         }
         checked.resize(autopsy.ooms().len(), None);
-        Ok(Self { settings, autopsy, checked, defects })
+        Ok(Self { settings, verdict, autopsy, checked, defects })
+    }
+
+    /// Returns whether a request failed.
+    pub(crate) fn status(&self) -> Status {
+        let is_unanswered = self.verdict.unanswered.iter().any(|one| one.rule == Rule::Failures);
+        match self.autopsy.ooms() {
+            [_, ..] => Status::Found,
+            [] if is_unanswered => Status::CannotTell,
+            [] => Status::Nothing,
+        }
     }
 
     /// Returns the report that `autopsy --json` prints.
     pub(crate) fn report(&self) -> AutopsyReport {
         let ooms = self.autopsy.ooms().iter().zip(&self.checked);
         AutopsyReport {
+            status: self.status().id(),
+            verdict: VerdictReport::from(&self.verdict),
             ooms: ooms.map(|(oom, checked)| OomReport::new(oom, checked.as_ref())).collect(),
             omitted: self.autopsy.omitted(),
             defects: self.defects.iter().map(DefectReport::from).collect(),
-        }
-    }
-}
-
-/// Makes the runs of a search, as many at once as there are processors.
-pub(crate) fn check(mut search: RemedySearch, workload: &Workload, operation: &Operation) -> Result<Remedies> {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let bar = operation.stage("Checking remedies".to_owned());
-    loop {
-        operation.check()?;
-        let (done, all) = search.progress();
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-        let runs: Vec<_> = std::iter::from_fn(|| search.next_run()).take(threads).collect();
-        if runs.is_empty() {
-            bar.finish_and_clear();
-            return Ok(search.into_remedies());
-        }
-        let program = search.program(workload);
-        let results: Vec<_> = thread::scope(|scope| {
-            let running: Vec<_> = runs.iter().map(|run| scope.spawn(|| run.simulate(program))).collect();
-            let join = |run: thread::ScopedJoinHandle<'_, _>| {
-                run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            running.into_iter().map(join).collect()
-        });
-        for (run, result) in runs.iter().zip(&results) {
-            search.finish(run, result);
         }
     }
 }

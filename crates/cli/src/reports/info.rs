@@ -23,6 +23,8 @@ pub(crate) struct Summary {
     pub(crate) events: u64,
     pub(crate) lost_events: u64,
     pub(crate) duration_ns: u64,
+    /// Whether the source has no times; `duration_ns` then has no meaning.
+    pub(crate) lacks_times: bool,
     /// Limitations of the recording that the user must know.
     pub(crate) notes: Vec<String>,
     pub(crate) devices: Vec<DeviceSummary>,
@@ -103,6 +105,7 @@ fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryS
         events: recording.events(),
         lost_events: recording.lost_events(),
         duration_ns: recording.end_ns().saturating_sub(recording.start_ns()),
+        lacks_times: info.lacks_times,
         notes: recording_notes(info),
         devices: recording.devices().filter_map(device).collect(),
     }

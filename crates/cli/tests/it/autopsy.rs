@@ -36,7 +36,8 @@ fn failure_is_a_finding_with_cause_holders_and_checked_remedies() {
 
     let text = run(["autopsy".as_ref(), path.as_os_str()]);
     assert_eq!(text.code, Some(1), "{}", text.stderr);
-    assert!(text.stdout.starts_with("OUT OF MEMORY on device 0"), "{}", text.stdout);
+    let verdict = report["verdict"]["summary"].as_str().expect("text");
+    assert!(text.stdout.starts_with(&format!("{verdict}\n\nOUT OF MEMORY on device 0")), "{}", text.stdout);
     assert!(text.stdout.contains(oom["summary"].as_str().expect("text")), "{}", text.stdout);
 }
 
@@ -80,10 +81,22 @@ fn recording_without_failure_is_a_success() {
     assert_eq!((finished.code, finished.stderr.as_str()), (Some(0), ""), "{}", finished.stdout);
     assert!(finished.stdout.starts_with("No out-of-memory error"), "{}", finished.stdout);
     let json = run(["autopsy".as_ref(), path.as_os_str(), "--json".as_ref()]);
-    assert_eq!(
-        (json.code, json.stdout.as_str()),
-        (Some(0), "{\"ooms\":[],\"omitted\":0,\"defects\":[]}\n"),
-        "{}",
-        json.stderr
-    );
+    let report: Value = serde_json::from_str(&json.stdout).expect("the text is JSON");
+    assert_eq!((json.code, &report["status"]), (Some(0), &Value::from("nothing")), "{}", json.stderr);
+    assert_eq!((&report["ooms"], &report["defects"]), (&Value::from([0; 0]), &Value::from([0; 0])), "{report}");
+}
+
+#[test]
+fn state_without_history_cannot_tell() {
+    let path = fixture("../labelled/first_answers/state_only.pickle.zst");
+    for command in ["autopsy", "diagnose"] {
+        let text = run([command.as_ref(), path.as_os_str()]);
+        assert_eq!(text.code, Some(3), "{}", text.stderr);
+        assert!(text.stdout.contains("No history: leaks, steps and failures cannot be seen."), "{}", text.stdout);
+        assert!(text.stdout.contains("vramscope run train.py"), "{}", text.stdout);
+        let json = run([command.as_ref(), path.as_os_str(), "--json".as_ref()]);
+        let report: Value = serde_json::from_str(&json.stdout).expect("the text is JSON");
+        assert_eq!((json.code, &report["status"]), (Some(3), &Value::from("cannot_tell")), "{report}");
+        assert_eq!(report["verdict"]["cause"], "no_history", "{report}");
+    }
 }

@@ -78,7 +78,18 @@ fn info_json_has_the_documented_fields() {
     let info = info(&snapshot("mlp_train"));
     let keys = |value: &Value| value.as_object().expect("the value is an object").keys().cloned().collect::<Vec<_>>();
     // Sorted, like the keys of this map.
-    let expected = ["damage", "devices", "duration_ns", "events", "file", "format", "lost_events", "notes", "program"];
+    let expected = [
+        "damage",
+        "devices",
+        "duration_ns",
+        "events",
+        "file",
+        "format",
+        "lacks_times",
+        "lost_events",
+        "notes",
+        "program",
+    ];
     assert_eq!(keys(&info), expected);
     assert_eq!(info["damage"], Value::Null);
     let expected = [
@@ -116,7 +127,9 @@ fn info_text_is_a_table() {
     for line in ["at the end", "allocated", "reserved", "MiB", "expandable_segments:True", "device 0", "complete"] {
         assert!(finished.stdout.contains(line), "no {line:?} in\n{}", finished.stdout);
     }
-    assert!(finished.stdout.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{}", finished.stdout);
+    let (verdict, table) = finished.stdout.split_once('\n').expect("lines");
+    assert!(verdict.contains("failed by fragmentation"), "{verdict}");
+    assert!(table.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{table}");
 }
 
 #[test]

@@ -38,3 +38,4 @@ pub use card::{CARDS, CONTEXT_BYTES, Card, smallest_card};
 pub use conf_version::required_pytorch;
 pub use result::{Advice, MemoryBounds};
 pub use trial::Trial;
+pub(crate) use trial::count_keys;

@@ -35,7 +35,7 @@ impl Trial {
 }
 
 /// Returns the number of settings that differ from PyTorch's defaults.
-pub(super) fn count_keys(settings: &Settings) -> usize {
+pub(crate) fn count_keys(settings: &Settings) -> usize {
     let default = Settings::default();
     let is_set = [
         settings.max_split_size_bytes != default.max_split_size_bytes,

@@ -10,13 +10,17 @@ use vramscope_trace::{
 use super::contents::Lines;
 use super::examination::Examination;
 use super::out_of_memory::OutOfMemory;
-use crate::failures::{FailureCard, Failures};
+use super::summary::{Facts, summary};
+use crate::failures::{FailureCard, Failures, OomCause};
 use crate::history::History;
 use crate::spans::Marks;
 use crate::steps::{Steps, find_steps};
 
 /// Maximum number of different failures to examine: the first ones of a recording.
 const MAX_DIFFERENT: usize = 64;
+/// Divisor: growth explains a failure if it is at least an eighth of the bytes that were allocated
+/// when the request failed.
+const MIN_GROWTH_PART: u64 = 8;
 /// Number of out-of-memory events that one step looks at.
 const EVENTS_PER_STEP: usize = 1024;
 
@@ -145,6 +149,32 @@ impl Autopsy {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Explains the failures of a device by memory that grew by `grown_bytes` at `site`, where that
+    /// is a large part of what was allocated and no rule of the allocator kept free memory from
+    /// serving the request.
+    pub(crate) fn explain_by_growth(&mut self, device: DeviceId, site: &str, grown_bytes: u64) {
+        use OomCause::{Activations, DeviceFull, Fragmentation, OverCap, Temporary};
+        for oom in self.ooms.iter_mut().filter(|oom| oom.failure.device == device) {
+            let is_program = matches!(oom.cause, Activations | DeviceFull | Fragmentation | OverCap | Temporary);
+            if is_program && grown_bytes >= oom.failure.usage.allocated_bytes / MIN_GROWTH_PART {
+                (oom.cause, oom.site, oom.pytorch_issue) = (OomCause::Leak, site.to_owned(), None);
+                let facts = Facts { grown_bytes, young_bytes: 0, allocator_summary: "" };
+                oom.summary = summary(oom, facts);
+            }
+        }
+    }
+
+    /// Explains the failures of a device by memory outside of the pool that grew, as `summary`
+    /// says.
+    pub(crate) fn explain_by_outside(&mut self, device: DeviceId, summary: &str) {
+        use OomCause::{DeviceFull, Outside, Temporary};
+        for oom in self.ooms.iter_mut().filter(|oom| oom.failure.device == device) {
+            if matches!(oom.cause, DeviceFull | Outside | Temporary) {
+                (oom.cause, oom.summary) = (Outside, format!("{} {summary}", oom.summary));
+            }
+        }
     }
 
     /// Returns the numbers of all out-of-memory events of a device that are examined.

@@ -125,6 +125,12 @@ impl Lines {
         self.grouping.category(site, false).category
     }
 
+    /// Returns the category of an allocation's site; unknown if it is older than the recording and
+    /// has no stack.
+    pub(super) fn category_of_allocation(&self, one: &Allocation) -> Category {
+        self.grouping.category_of_allocation(one).category
+    }
+
     /// Returns live bytes by line and category, most first. They add up to the bytes of `blocks`.
     pub(super) fn holders<'b>(
         &mut self,
@@ -168,7 +174,7 @@ pub(super) fn compared_steps(steps: &Steps, until: u64) -> Option<GroupsByStep> 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Growing {
     /// Bytes by which they grew, all together, from the first to the last compared step.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The numbers of the lines, see [`Lines`].
     pub(super) lines: BTreeSet<u32>,
 }
@@ -215,7 +221,7 @@ pub(super) fn common_call(definitions: &Definitions, requests: impl Iterator<Ite
 /// Returns the frames of a site's stack that are the program's own, from the innermost on. For a
 /// request within a module's call, returns only the frames of the module's caller: the module is
 /// not at fault.
-fn calling_frames(definitions: &Definitions, site: SiteId) -> Vec<Frame> {
+pub(super) fn calling_frames(definitions: &Definitions, site: SiteId) -> Vec<Frame> {
     let (mut calling, mut all) = (Vec::new(), Vec::new());
     for (frame, kind) in own_frames_and_calls(definitions, site) {
         match kind {

@@ -2,7 +2,7 @@
 
 use vramscope_trace::{Allocation, Category, Definitions, DeviceLifetimes, Recording, SiteId};
 
-use super::contents::{Growing, Lines, common_call, compared_steps};
+use super::contents::{Growing, Lines, calling_frames, common_call, compared_steps, module_calls};
 use crate::steps::Steps;
 
 /// [`Lines`] with the definitions of their recording.
@@ -25,6 +25,24 @@ impl<'r> RecordingLines<'r> {
     /// Returns the category of a site, recorded or inferred.
     pub(crate) fn category(&self, site: SiteId) -> Category {
         self.lines.category(site)
+    }
+
+    /// Returns the category of an allocation's site; unknown if it is older than the recording and
+    /// has no stack.
+    pub(crate) fn category_of(&self, one: &Allocation) -> Category {
+        self.lines.category_of_allocation(one)
+    }
+
+    /// Returns the calls of the program that led to a request, from the innermost on: file and line
+    /// of each frame outside of modules. Empty without stacks.
+    pub(crate) fn calls(&self, site: SiteId) -> Vec<(u32, u32)> {
+        calling_frames(self.definitions, site).into_iter().map(|frame| (frame.file.0, frame.line)).collect()
+    }
+
+    /// Returns the line of the program that calls the outermost module around a request: file and
+    /// line; `None` outside of modules.
+    pub(crate) fn outer_module_call(&self, site: SiteId) -> Option<(u32, u32)> {
+        module_calls(self.definitions, site).last().map(|frame| (frame.file.0, frame.line))
     }
 
     /// Returns the innermost call of the program from which nearly all bytes of `requests` (site

@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_pool::Settings;
-use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{DeviceId, DeviceState, FormatError, Peak, Recording, Replay};
 
 use super::context::Context;
-use super::diagnosed::Diagnosed;
+use super::copies::Copies;
+use super::diagnosed::{Diagnosed, sort_by_severity};
+use super::examined::ExaminedDevice;
 use super::finding::{Finding, Problem, Severity};
 use super::profile::ProfileBuilder;
 use super::remedy::settings_trials;
 use super::roles::roles;
-use super::{growth, outside, peaks, segments};
+use super::rule::Rule;
+use super::{copies, growth, optimizer_step, outside, peaks, reserved, segments};
 use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
+use crate::evidence::Evidence;
 use crate::history::History;
 use crate::pools::event_walk::{EventWalk, WalkStep};
 use crate::spans::Marks;
@@ -80,7 +83,7 @@ impl Diagnosis {
         // Which requests private pools served is not known without reconstructing the program.
         let defects = defects(recording, &self.settings, &mut |_| BTreeSet::new())?;
         let mut replay = Replay::new();
-        let mut findings = Vec::new();
+        let (mut findings, mut unproven, mut devices) = (Vec::new(), Vec::new(), Vec::new());
         for (device, builder) in self.builders {
             let (Some(lifetimes), Some(series)) = (history.lifetimes(device), recording.series(device)) else {
                 continue;
@@ -103,50 +106,95 @@ impl Diagnosis {
                 peak_contents,
                 has_failure,
             };
-            let of_device = |defect: &&Defect| defect.device == device;
-            let outside = outside::growth(&context, &lines);
-            // Growth outside of the pool explains why the device was full.
-            let is_explained = |one: &Finding| {
-                use OomCause::{DeviceFull, Outside, Temporary};
-                outside.is_some() && matches!(one.problem, Problem::OutOfMemory(DeviceFull | Outside | Temporary))
-            };
-            findings.extend(failures(&context, &autopsy).into_iter().filter(|one| !is_explained(one)));
-            findings.extend(outside);
-            findings.extend(defects.iter().filter(of_device).map(|defect| of_defect(&context, &lines, defect)));
-            let growth = growth::find(&context, &mut lines);
-            let has_growth = growth.is_some();
-            findings.extend(growth);
-            let pending = segments::pending(&context, &lines);
-            let mut has_waste = pending.is_some();
-            findings.extend(pending);
-            let private_pools = segments::private_pools(&context, &lines);
-            // Free memory of private pools looks like fragmentation, and graphs empty the cache.
-            if private_pools.is_none() {
-                let recreated = segments::recreated(&context, &lines);
-                has_waste |= recreated.is_some();
-                findings.extend(recreated);
-            }
-            let has_private_pools = private_pools.is_some();
-            findings.extend(private_pools);
-            findings.extend(segments::rounding(&context, &lines));
-            if !has_failure && !has_private_pools {
-                let start = peaks::start(&context, &lines);
-                if start.is_none() {
-                    // Pending or fragmented memory explains more than the requests' sizes.
-                    findings.extend(peaks::temporaries(&context, &lines).filter(|_| !has_waste));
-                    // Memory that grows makes up a large part of the peak in the end, whatever it
-                    // is for.
-                    findings.extend(peaks::dominant(&context, &lines).filter(|_| !has_growth));
-                }
-                findings.extend(start);
-            }
-            for one in findings.iter_mut().filter(|one| one.device == device && one.trials.is_empty()) {
+            let of_device: Vec<&Defect> = defects.iter().filter(|defect| defect.device == device).collect();
+            let mut applied = apply_rules(&context, &mut lines, &mut autopsy, &of_device);
+            for one in applied.findings.iter_mut().filter(|one| one.trials.is_empty()) {
                 one.trials = settings_trials(&context, one.problem);
             }
+            findings.extend(applied.findings);
+            unproven.extend(applied.unproven);
+            devices.push(applied.examined);
         }
-        sort_by_key(&mut findings, |one| std::cmp::Reverse((one.severity, one.bytes)));
-        Ok(Diagnosed { findings, autopsy })
+        sort_by_severity(&mut findings);
+        Ok(Diagnosed { findings, autopsy, devices, unproven })
     }
+}
+
+/// The result of all rules for one device.
+struct AppliedRules {
+    findings: Vec<Finding>,
+    /// Findings that only count once a simulation proves them.
+    unproven: Vec<Finding>,
+    examined: ExaminedDevice,
+}
+
+/// Applies the rules to a device that has `defects`. Failures in `autopsy` that memory which grew
+/// explains get that cause.
+fn apply_rules(
+    context: &Context<'_>,
+    lines: &mut RecordingLines<'_>,
+    autopsy: &mut Autopsy,
+    defects: &[&Defect],
+) -> AppliedRules {
+    let mut examined = context.examined();
+    let (mut findings, mut unproven) = (Vec::new(), Vec::new());
+    if !examined.evidence.has(Evidence::History) {
+        // The state of one moment shows neither peaks nor growth.
+        findings.extend(segments::private_pools(context, lines));
+        return AppliedRules { findings, unproven, examined };
+    }
+    let outside = outside::growth(context, lines);
+    // Growth outside of the pool explains why the device was full.
+    if let Some(outside) = &outside {
+        autopsy.explain_by_outside(context.device, &outside.summary);
+    }
+    let is_explained = |one: &Finding| outside.is_some() && one.problem == Problem::OutOfMemory(OomCause::Outside);
+    let growth = growth::find(context, lines);
+    if let Some(growth) = &growth {
+        autopsy.explain_by_growth(context.device, &growth.site, growth.bytes);
+    }
+    findings.extend(failures(context, autopsy).into_iter().filter(|one| !is_explained(one)));
+    findings.extend(outside);
+    findings.extend(defects.iter().map(|defect| of_defect(context, lines, defect)));
+    let has_growth = growth.is_some();
+    findings.extend(growth);
+    let pending = segments::pending(context, lines);
+    let mut has_waste = pending.is_some();
+    findings.extend(pending);
+    let private_pools = segments::private_pools(context, lines);
+    let has_private_pools = private_pools.is_some();
+    findings.extend(private_pools);
+    // Free memory of private pools looks like fragmentation, and graphs empty the cache.
+    if !has_private_pools {
+        let recreated = segments::recreated(context, lines);
+        has_waste |= recreated.is_some();
+        findings.extend(recreated);
+    }
+    let rounding = segments::rounding(context, lines);
+    if !has_waste && !has_private_pools && defects.is_empty() && rounding.is_none() {
+        unproven.extend(reserved::over_reserved(context, lines));
+    }
+    findings.extend(rounding);
+    if !context.has_failure && !has_private_pools {
+        let start = peaks::start(context, lines);
+        if start.is_none() {
+            match copies::find(context, lines) {
+                Some(Copies::Needless(finding)) => findings.push(finding),
+                Some(Copies::Kept(finding)) => examined.kept_copies = Some(finding),
+                None => {}
+            }
+            let optimizer_step = optimizer_step::temporaries(context, lines);
+            has_waste |= optimizer_step.is_some();
+            findings.extend(optimizer_step);
+            // Pending or fragmented memory explains more than the requests' sizes.
+            findings.extend(peaks::temporaries(context, lines).filter(|_| !has_waste));
+            // Memory that grows makes up a large part of the peak in the end, whatever it is for.
+            findings.extend(peaks::dominant(context, lines).filter(|_| !has_growth));
+        }
+        findings.extend(start);
+    }
+    findings.retain(|one| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty());
+    AppliedRules { findings, unproven, examined }
 }
 
 /// Returns the state at the peak of the reserved bytes, after the request that obtained the last

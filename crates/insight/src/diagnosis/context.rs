@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use vramscope_pool::Settings;
 use vramscope_trace::{Allocation, ByteSize, DeviceId, DeviceLifetimes, DeviceState, Peak, Recording};
 
+use super::examined::ExaminedDevice;
 use super::finding::{Finding, Problem, Severity};
 use super::profile::Profile;
 use super::roles::Role;
 use crate::autopsy::RecordingLines;
+use crate::evidence::DeviceEvidence;
 use crate::failures::ReservedCap;
+use crate::pools::{ReservedBreakdown, device_usage};
 use crate::steps::Steps;
 
 /// A device with the data that rules need.
@@ -42,6 +45,22 @@ impl Context<'_> {
         known.or(Some(total_bytes).filter(|&bytes| bytes > 0))
     }
 
+    /// Returns the device as the caller sees it, with the evidence that the rules have.
+    pub(super) fn examined(&self) -> ExaminedDevice {
+        let Profile { events, obtainable, .. } = &self.profile;
+        ExaminedDevice {
+            device: self.device,
+            evidence: DeviceEvidence::new(self.recording, self.device, &self.steps, *events, obtainable.len()),
+            peak_allocated: self.peak_allocated,
+            peak_reserved: self.peak_reserved,
+            at_peak_reserved: ReservedBreakdown::from(&device_usage(&self.at_peak_reserved, self.settings)),
+            capacity_bytes: self.capacity_bytes(),
+            peak_active_bytes: self.recording.series(self.device).map_or(0, |series| series.peak_active().bytes),
+            kept_copies: None,
+            is_reproduced: None,
+        }
+    }
+
     /// Returns the allocations of one role at the peak of the allocated bytes.
     pub(super) fn of_role(&self, role: Role) -> Vec<Allocation> {
         let of_role = self.peak_contents.iter().filter(|(one, _)| *one == role);
@@ -59,7 +78,10 @@ impl Context<'_> {
     ) -> Finding {
         let moments = blocks.iter().map(|one| one.first_moment);
         let events = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
-        self.finding_at(problem, bytes, events, site_of(lines, blocks), summary)
+        let call = lines.common_call(blocks.iter().map(|one| (one.site, one.size)));
+        let names_call = call.is_some();
+        let site = call.unwrap_or_else(|| sizes_and_stream(blocks));
+        Finding { names_call, ..self.finding_at(problem, bytes, events, site, summary) }
     }
 
     /// Returns a finding about some events and a call of the program, without a remedy.
@@ -82,6 +104,7 @@ impl Context<'_> {
             remedy: None,
             steps_left: None,
             checked: None,
+            names_call: true,
             trials: Vec::new(),
         }
     }
@@ -95,12 +118,6 @@ pub(super) fn is_share(bytes: u64, percent: u64, total: u64) -> bool {
 /// Returns the sum of the sizes of allocations.
 pub(super) fn total_bytes<'a>(blocks: impl IntoIterator<Item = &'a Allocation>) -> u64 {
     blocks.into_iter().fold(0, |sum, one| sum.saturating_add(one.size))
-}
-
-/// Returns the innermost call of the program that requested nearly all of some blocks; without
-/// stacks, their sizes and stream.
-fn site_of(lines: &RecordingLines<'_>, blocks: &[Allocation]) -> String {
-    lines.common_call(blocks.iter().map(|one| (one.site, one.size))).unwrap_or_else(|| sizes_and_stream(blocks))
 }
 
 /// Describes blocks without stacks: `blocks of 2 MiB to 8 MiB on stream 0x0`.

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::Workload;
+use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{DeviceId, FormatError, Recording};
 
-use super::finding::{Finding, reproduces_peak};
+use super::examined::ExaminedDevice;
+use super::finding::{Finding, Problem, Severity, reproduces_peak};
+use super::remedy::advised_trials;
 use crate::autopsy::{Autopsy, MAX_SEARCHES, RemedySearch};
 use crate::history::History;
 
@@ -17,6 +20,10 @@ pub struct Diagnosed {
     pub findings: Vec<Finding>,
     /// The explanations of failed requests.
     pub autopsy: Autopsy,
+    /// The devices, with the evidence that the rules had.
+    pub devices: Vec<ExaminedDevice>,
+    /// Findings that only count once a simulation proves them.
+    pub(super) unproven: Vec<Finding>,
 }
 
 impl Diagnosed {
@@ -24,7 +31,30 @@ impl Diagnosed {
     #[must_use]
     pub fn devices_to_check(&self) -> BTreeSet<DeviceId> {
         let has_remedies = |one: &&Finding| one.can_be_checked() || one.failure_in(&self.autopsy).is_some();
-        self.findings.iter().filter(has_remedies).map(|one| one.device).collect()
+        let found = self.findings.iter().filter(has_remedies);
+        found.chain(&self.unproven).map(|one| one.device).collect()
+    }
+
+    /// Adds the findings that their [check](Finding::check) has proven to the others. Call it once
+    /// all devices are checked.
+    pub fn adopt_proven(&mut self) {
+        let proven: Vec<Finding> = self.unproven.drain(..).filter(|one| one.checked.is_some()).collect();
+        // Temporaries that no line of the program requested, such as workspaces of convolutions,
+        // cannot be avoided by it.
+        let is_explained = |one: &Finding| {
+            let is_of_library = one.problem == Problem::TemporaryPeak && !one.names_call;
+            is_of_library && proven.iter().any(|waste| waste.device == one.device)
+        };
+        self.findings.retain(|one| !is_explained(one));
+        for mut waste in proven {
+            // Large temporaries of the program leave large free blocks behind.
+            let is_larger = |one: &Finding| one.problem == Problem::TemporaryPeak && one.bytes > waste.bytes;
+            if self.findings.iter().any(|one| one.device == waste.device && is_larger(one)) {
+                waste.severity = Severity::Low;
+            }
+            self.findings.push(waste);
+        }
+        sort_by_severity(&mut self.findings);
     }
 
     /// Returns the findings about failed requests of a device, at most [`MAX_SEARCHES`], each with
@@ -58,10 +88,27 @@ impl Diagnosed {
         capacity_bytes: Option<u64>,
     ) -> Vec<&mut Finding> {
         let is_of_device = |one: &&mut Finding| one.device == workload.device() && one.can_be_checked();
-        let mut found: Vec<&mut Finding> = self.findings.iter_mut().filter(is_of_device).collect();
-        if !found.is_empty() && !reproduces_peak(workload, settings, capacity_bytes) {
-            found.clear();
+        for one in self.unproven.iter_mut().filter(|one| one.problem == Problem::OverReserved) {
+            one.trials = advised_trials(workload, settings, capacity_bytes);
+        }
+        let mut found: Vec<&mut Finding> =
+            self.findings.iter_mut().chain(&mut self.unproven).filter(is_of_device).collect();
+        if !found.is_empty() {
+            let is_reproduced = reproduces_peak(workload, settings, capacity_bytes);
+            let of_workload = self.devices.iter_mut().find(|one| one.device == workload.device());
+            if let Some(device) = of_workload {
+                device.is_reproduced = Some(is_reproduced);
+            }
+            if !is_reproduced {
+                found.clear();
+            }
         }
         found
     }
+}
+
+/// Sorts findings, the most serious first; among equally serious ones, mistakes of the program come
+/// before what it needs.
+pub(super) fn sort_by_severity(findings: &mut [Finding]) {
+    sort_by_key(findings, |one| std::cmp::Reverse((one.severity, one.problem.is_mistake(), one.bytes)));
 }

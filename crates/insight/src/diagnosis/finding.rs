@@ -11,6 +11,16 @@ use crate::autopsy::{Autopsy, OomCause, OutOfMemory, Remedies, RemedyKind};
 /// Divisor: a twentieth of the recorded reserved peak is the least saving that counts, and the most
 /// growth that a remedy for other figures may cause.
 const MIN_SAVING: u64 = 20;
+/// Minimum saving by other settings, in percent of the recorded reserved peak, that shows that much
+/// more is reserved than needed.
+pub(super) const MIN_OVER_RESERVED_PERCENT: u64 = 15;
+/// Minimum saving by other settings, in percent, if it is less than [`LARGE_SAVING_BYTES`].
+const MIN_SMALL_OVER_RESERVED_PERCENT: u64 = 20;
+/// Bytes from which on a saving is large.
+const LARGE_SAVING_BYTES: u64 = 256 << 20;
+/// Divisor: among settings whose reserved peaks differ by less than a hundredth, the simplest are
+/// recommended.
+const SIMPLER_PART: u64 = 100;
 
 /// A kind of problem. [`id`](Self::id) is the name in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +63,14 @@ pub enum Problem {
     PrivatePools,
     /// Rounding of sizes, or the rest of segments, wastes memory.
     RoundingWaste,
+    /// Much more is reserved than the live blocks need, without a failed request.
+    OverReserved,
+    /// Temporaries of an optimizer's multi-tensor step are a large part of the peak.
+    OptimizerStepPeak,
+    /// The weights of a model exist more than once.
+    CopiedWeights,
+    /// The state of an optimizer exists more than once.
+    CopiedOptimizerState,
     /// Memory outside of the pool grows.
     GrowthOutside,
 }
@@ -65,6 +83,23 @@ impl Problem {
             Self::OutOfMemory(cause) => format!("oom.{}", cause.id()),
             _ => self.fixed_id().to_owned(),
         }
+    }
+
+    /// Returns true if the program or its settings do something wrong; false if the memory serves a
+    /// purpose that could be reached with less, or waste is all that is known.
+    pub(super) const fn is_mistake(self) -> bool {
+        !matches!(
+            self,
+            Self::TemporaryPeak
+                | Self::StartPeak
+                | Self::DominantOptimizerState
+                | Self::DominantGradients
+                | Self::DominantActivations
+                | Self::RoundingWaste
+                | Self::OverReserved
+                | Self::OptimizerStepPeak
+                | Self::CopiedWeights
+        )
     }
 
     /// Returns the name of a problem other than out of memory.
@@ -89,6 +124,10 @@ impl Problem {
             Self::PendingFrees => "streams.pending",
             Self::PrivatePools => "pools.private",
             Self::RoundingWaste => "waste.rounding",
+            Self::OverReserved => "waste.reserved",
+            Self::OptimizerStepPeak => "peak.optimizer_step",
+            Self::CopiedWeights => "copies.weights",
+            Self::CopiedOptimizerState => "copies.optimizer",
             Self::GrowthOutside => "outside.growth",
         }
     }
@@ -195,6 +234,8 @@ pub struct Finding {
     pub remedy: Option<String>,
     /// The result of the simulation of the remedy; `None` if it was not checked.
     pub checked: Option<CheckedRemedy>,
+    /// Whether `site` names a call of the program, not sizes and stream.
+    pub(super) names_call: bool,
     /// Changes to simulate.
     pub(super) trials: Vec<Trial>,
 }
@@ -239,7 +280,18 @@ impl Finding {
     /// [`Diagnosed::findings_to_check`](super::Diagnosed::findings_to_check).
     pub fn check(&mut self, workload: &Workload, capacity_bytes: Option<u64>) {
         let recorded = &workload.recorded;
-        let least_bytes = recorded.peak_reserved_bytes / MIN_SAVING;
+        let least_bytes = match self.problem {
+            Problem::OverReserved => {
+                let percent = |percent: u64| recorded.peak_reserved_bytes / 100 * percent;
+                percent(MIN_OVER_RESERVED_PERCENT).max(LARGE_SAVING_BYTES.min(percent(MIN_SMALL_OVER_RESERVED_PERCENT)))
+            }
+            _ => recorded.peak_reserved_bytes / MIN_SAVING,
+        };
+        // The trials of other settings are sorted, the simplest first.
+        let simpler_bytes = match self.problem {
+            Problem::OverReserved => recorded.peak_reserved_bytes / SIMPLER_PART,
+            _ => 0,
+        };
         for trial in &self.trials {
             let run = workload.edited(&trial.edits).simulate(&trial.settings, capacity_bytes);
             let peak_reserved_bytes = run.peak_reserved_bytes;
@@ -258,11 +310,18 @@ impl Finding {
                         && peak_reserved_bytes <= recorded.peak_reserved_bytes.saturating_add(least_bytes)
                 }
             };
-            let is_better = self.checked.is_none_or(|best| saves_bytes > best.saves_bytes);
+            let is_better = self.checked.is_none_or(|best| saves_bytes > best.saves_bytes + simpler_bytes);
             if run.ooms > 0 || !is_reached || !is_better {
                 continue;
             }
             self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, device_allocations: calls });
+            if self.problem == Problem::OverReserved {
+                self.bytes = saves_bytes;
+                self.severity = match saves_bytes {
+                    LARGE_SAVING_BYTES.. => Severity::of(saves_bytes, recorded.peak_reserved_bytes),
+                    _ => Severity::Low,
+                };
+            }
             if let Some(detail) = &trial.detail {
                 self.remedy = Some(detail.clone());
             }

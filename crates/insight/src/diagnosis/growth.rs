@@ -10,6 +10,7 @@ use super::finding::{Finding, Problem, Severity};
 use super::remedy::{freed_in_step, omitted};
 use super::roles::Role;
 use crate::autopsy::{Growing, RecordingLines};
+use crate::frames::{frame_label, innermost_own_frame};
 use crate::group::MergedSites;
 use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
 
@@ -27,6 +28,10 @@ const SCALAR_BYTES: u64 = 8;
 const STATE_EVENTS: u64 = 2;
 /// Maximum number of steps until growth reaches the capacity for the finding to have high severity.
 const SOON_STEPS: u64 = 100;
+/// What helps against tensors that each step replaces by longer ones.
+const PREALLOCATE: &str = "Allocate the cache once for the longest sequence (transformers: \
+                           cache_implementation=\"static\"), or in pages of a fixed length: concatenation also \
+                           needs the old and the new tensor at once.";
 /// Maximum number of steps of a forecast; longer ones are left out, because programs change.
 const MAX_FORECAST_STEPS: u64 = 100_000;
 
@@ -37,21 +42,40 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
     let compared = steps.get(warm_up..).filter(|steps| steps.len() >= MIN_GROWTH_STEPS)?;
     let (first, last) = (compared.first()?, compared.last()?);
     let growth = growing_lines(context, lines)?;
-    let grown = growth.blocks(context, lines, first.to_event..last.from_event, last.to_event);
-    let grown_bytes = total_bytes(&grown);
+    let mut grown = growth.blocks(context, lines, first.to_event..last.from_event, last.to_event);
+    let mut grown_bytes = total_bytes(&grown);
+    let mut is_concatenated = false;
+    if let GrowingLines::Lines(growing) = &growth {
+        // A tensor that each step replaces by a longer one grows, too.
+        let latest = growth.blocks(context, lines, last.from_event..last.to_event, last.to_event);
+        let latest_bytes = growing.bytes.saturating_sub(grown_bytes).min(total_bytes(&latest));
+        is_concatenated = latest_bytes > grown_bytes;
+        if is_concatenated {
+            grown_bytes = grown_bytes.saturating_add(latest_bytes);
+            grown.extend(latest);
+        }
+    }
     if grown_bytes < context.peak_allocated.bytes / MIN_SHARE || grown_bytes == 0 {
         return None;
     }
     let per_step = grown_bytes / (compared.len() as u64 - 1).max(1);
-    let problem = pattern(context, lines, &grown, compared.len());
+    let problem = match is_concatenated {
+        true => Problem::GrowthOfCache,
+        false => pattern(context, lines, &grown, compared.len()),
+    };
     let summary = format!(
         "{} more are held after each step, {} after {}: {}.",
         ByteSize(per_step),
         ByteSize(grown_bytes),
         Count(compared.len() as u64 - 1).of("step", "steps"),
-        cause(problem)
+        cause(problem, is_concatenated)
     );
     let mut finding = context.finding(lines, problem, grown_bytes, &grown, summary);
+    if problem == Problem::GrowthOfHooks
+        && let Some(hook) = hook_label(context.recording.definitions(), &grown)
+    {
+        finding.site = hook;
+    }
     if let Some(capacity_bytes) = context.capacity_bytes().filter(|_| !context.has_failure) {
         let left = capacity_bytes.saturating_sub(context.peak_reserved.bytes) / per_step.max(1);
         finding.steps_left = Some(left);
@@ -69,7 +93,10 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
             };
         }
     }
-    finding.remedy = Some(remedy(problem).to_owned());
+    finding.remedy = Some(if is_concatenated { PREALLOCATE } else { remedy(problem) }.to_owned());
+    if is_concatenated {
+        return Some(finding);
+    }
     // The trial changes all blocks of the growing lines. If only the sum of all lines grows, it
     // leaves out blocks of the first steps, which may be anything, such as the state of the only
     // optimizer.
@@ -241,6 +268,17 @@ fn is_called_by_hook(definitions: &Definitions, stack: StackId) -> bool {
     false
 }
 
+/// Returns the label of the hook that requested most bytes of `grown`; `None` if no hook did.
+fn hook_label(definitions: &Definitions, grown: &[Allocation]) -> Option<String> {
+    let mut hooks: BTreeMap<String, u64> = BTreeMap::new();
+    for one in grown.iter().filter(|one| is_called_by_hook(definitions, definitions.site(one.site).stack)) {
+        let label = innermost_own_frame(definitions, one.site).map(|frame| frame_label(definitions, frame));
+        let sum = hooks.entry(label?).or_default();
+        *sum = sum.saturating_add(one.size);
+    }
+    hooks.into_iter().max_by_key(|&(_, bytes)| bytes).map(|(label, _)| label)
+}
+
 /// Returns true if the operation that the program called is a loss function.
 fn is_called_by_loss(definitions: &Definitions, stack: StackId) -> bool {
     let called =
@@ -250,9 +288,13 @@ fn is_called_by_loss(definitions: &Definitions, stack: StackId) -> bool {
     names.any(|name| name == "cross_entropy" || name.ends_with("_loss"))
 }
 
-/// Returns why memory grows, as the end of a sentence.
-fn cause(problem: Problem) -> &'static str {
+/// Returns why memory grows, as the end of a sentence. `is_concatenated` tells whether each step
+/// replaces tensors by longer ones.
+fn cause(problem: Problem, is_concatenated: bool) -> &'static str {
     match problem {
+        Problem::GrowthOfCache if is_concatenated => {
+            "a cache, such as one of keys and values, is replaced by a longer one in each step"
+        }
         Problem::GrowthOfOutputs => "outputs of the model are kept, and with them what their backward pass needs",
         Problem::GrowthOfSummedLoss => {
             "numbers such as losses are added up or kept as tensors, and with them what their backward pass needs"

@@ -12,24 +12,34 @@
 //! - `growth`: memory that is kept from step to step, and what causes it.
 //! - `peaks`: temporaries, a start or one role that makes up the peak; `roles` tells what each
 //!   block at the peak is for.
+//! - `copies`: weights that exist more than once at the start.
+//! - `optimizer_step`: temporaries of an optimizer's step at the peak.
+//! - `reserved`: much more reserved than the live blocks need.
 //! - `segments`: fragmentation, segments that come and go, private pools, pending frees, waste.
 //! - `outside`: memory of other libraries and processes.
 //! - Out of memory comes from [`autopsy`](crate::autopsy).
 
 mod analysis;
 mod context;
+mod copies;
 mod diagnosed;
+mod examined;
 mod finding;
 mod growth;
+mod optimizer_step;
 mod outside;
 mod peaks;
 mod profile;
 mod remedy;
 mod report;
+mod reserved;
 mod roles;
+mod rule;
 mod segments;
 
 pub use analysis::Diagnosis;
 pub use diagnosed::Diagnosed;
+pub use examined::ExaminedDevice;
 pub use finding::{CheckedRemedy, Finding, Problem, Severity};
-pub use report::{DiagnosisReport, FindingReport};
+pub use report::FindingReport;
+pub use rule::Rule;

@@ -113,7 +113,7 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> 
     if of_step.iter().flatten().filter(is_other).all(|one| one.size < least_bytes) {
         finding.trials = vec![omitted(context, context.lifetimes.iter().filter(is_repeated))];
     }
-    Some(at_most_medium(finding))
+    Some(advice(finding))
 }
 
 /// Finds a role that makes up most of the peak.
@@ -160,7 +160,7 @@ pub(super) fn dominant(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opt
     if problem == Problem::DominantActivations {
         finding.trials = checkpointed_modules(context, lines);
     }
-    Some(at_most_medium(finding))
+    Some(advice(finding))
 }
 
 /// Returns true if gradients of `bytes` are a large part of the peak, or a smaller part that is
@@ -180,6 +180,12 @@ fn checkpoint_estimate(lines: &RecordingLines<'_>, activations: &[Allocation]) -
          backward pass, but for each module's input (estimate); or use a smaller batch.",
         ByteSize(bytes)
     )
+}
+
+/// Lowers the severity of a finding to low, because the memory serves the program.
+fn advice(mut finding: Finding) -> Finding {
+    finding.severity = Severity::Low;
+    finding
 }
 
 /// Lowers the severity of a finding to medium if it is higher, because the program needs the

@@ -50,9 +50,13 @@ impl Default for ObtainedAgain {
 /// Measurements over the events of a device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Profile {
+    /// Number of the device's events.
+    pub(super) events: u64,
     /// Segments and ranges that were obtained from the driver after the first release, by the site
     /// and stream of the request that needed them.
     pub(super) obtained_again: BTreeMap<(SiteId, StreamId), ObtainedAgain>,
+    /// Bytes of segments and ranges that were obtained from the driver, by site.
+    pub(super) obtained: BTreeMap<SiteId, u64>,
     /// Bytes of all entries of `obtained_again`, at most the released bytes.
     pub(super) obtained_again_bytes: u64,
     /// Bytes of the segments and ranges that were released.
@@ -122,6 +126,7 @@ impl ProfileBuilder {
 
     /// Adds the event with number `number`; `after` is the state after it.
     pub(super) fn event(&mut self, number: u64, event: &Event, after: &DeviceState) {
+        self.profile.events += 1;
         let retry = self.retries.event(number, event, after);
         let counters = after.counters();
         self.raise_step_peak(number, counters.allocated);
@@ -144,6 +149,8 @@ impl ProfileBuilder {
         let device_free = match event.kind {
             EventKind::SegmentAllocated { size, stream, site, .. }
             | EventKind::SegmentMapped { size, stream, site, .. } => {
+                let obtained = profile.obtained.entry(site).or_default();
+                *obtained = obtained.saturating_add(size);
                 // No more is obtained again than was released.
                 let bytes = size.min(profile.released_bytes.saturating_sub(profile.obtained_again_bytes));
                 if bytes > 0 {

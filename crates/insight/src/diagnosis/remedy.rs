@@ -1,12 +1,19 @@
 //! Changes of the program or its settings that may help against a problem.
 
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::Edits;
+use vramscope_pool::rerun::{Edits, Workload};
 use vramscope_trace::{Allocation, ByteSize, Category};
 
 use super::context::Context;
 use super::finding::{Goal, Problem, Trial};
+use crate::advice::{Advisor, count_keys, required_pytorch};
 use crate::autopsy::{ModuleCall, ModuleCalls, RecordingLines, checkpointed};
+
+/// The newest version of PyTorch that a remedy may need without saying so.
+const COMMON_PYTORCH: (u32, u32) = (2, 1);
+/// Maximum number of recorded calls for which all settings are tried: a run takes about 0.1
+/// microseconds a call.
+const MAX_ADVISED_CALLS: u64 = 1_000_000;
 
 /// Returns the allocator settings that may help against a problem.
 pub(super) fn settings_trials(context: &Context<'_>, problem: Problem) -> Vec<Trial> {
@@ -23,16 +30,36 @@ pub(super) fn settings_trials(context: &Context<'_>, problem: Problem) -> Vec<Tr
         Problem::NearFailure | Problem::RecreatedSegments | Problem::RoundingWaste => vec![plain, expandable],
         _ => Vec::new(),
     };
-    let trial = |settings: Settings| {
-        let conf = settings.to_conf();
-        let detail = if conf.is_empty() {
-            format!("Omit {} from PYTORCH_CUDA_ALLOC_CONF.", recorded.to_conf())
-        } else {
-            format!("Set PYTORCH_CUDA_ALLOC_CONF={conf} for the program.")
-        };
-        Trial { detail: Some(detail), settings, edits: Edits::default(), goal: Goal::ReservedPeak }
+    tried.into_iter().filter(|settings| settings != recorded).map(|settings| of_settings(recorded, settings)).collect()
+}
+
+/// Returns the trial of other settings than the `recorded` ones.
+fn of_settings(recorded: &Settings, settings: Settings) -> Trial {
+    let conf = settings.to_conf();
+    let (major, minor) = required_pytorch(&settings);
+    let detail = if conf.is_empty() {
+        format!("Omit {} from PYTORCH_CUDA_ALLOC_CONF.", recorded.to_conf())
+    } else if (major, minor) > COMMON_PYTORCH {
+        format!("Set PYTORCH_CUDA_ALLOC_CONF={conf} for the program (needs PyTorch {major}.{minor}).")
+    } else {
+        format!("Set PYTORCH_CUDA_ALLOC_CONF={conf} for the program.")
     };
-    tried.into_iter().filter(|settings| settings != recorded).map(trial).collect()
+    Trial { detail: Some(detail), settings, edits: Edits::default(), goal: Goal::ReservedPeak }
+}
+
+/// Returns the trials of the settings that [`advice`](crate::advice) tries first, the simplest
+/// first. A long recording gets only the one that usually helps.
+pub(super) fn advised_trials(workload: &Workload, recorded: &Settings, capacity_bytes: Option<u64>) -> Vec<Trial> {
+    let mut advisor = Advisor::new(workload, recorded, capacity_bytes);
+    let mut tried: Vec<Settings> = std::iter::from_fn(|| advisor.next_run()).map(|run| run.settings).collect();
+    if workload.calls() > MAX_ADVISED_CALLS {
+        tried.retain(|settings| settings.expandable_segments && count_keys(settings) == 1);
+    }
+    let unlimited = Settings { limit_bytes: None, ..recorded.clone() };
+    tried.retain(|settings| *settings != unlimited);
+    tried.sort_by_key(|settings| (count_keys(settings), required_pytorch(settings)));
+    let limited = |settings| Settings { limit_bytes: recorded.limit_bytes, ..settings };
+    tried.into_iter().map(|settings| of_settings(recorded, limited(settings))).collect()
 }
 
 /// Returns the trial of the program changed by `edits`, for the remedy that the finding already

@@ -4,14 +4,6 @@ use serde::Serialize;
 
 use super::finding::Finding;
 
-/// The output of `diagnose --json`.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub struct DiagnosisReport {
-    /// The most serious first.
-    pub findings: Vec<FindingReport>,
-}
-
 /// One finding in the output of `diagnose --json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
@@ -45,14 +37,8 @@ pub struct FindingReport {
     pub check: Option<String>,
 }
 
-impl From<Vec<Finding>> for DiagnosisReport {
-    fn from(findings: Vec<Finding>) -> Self {
-        Self { findings: findings.into_iter().map(FindingReport::from).collect() }
-    }
-}
-
-impl From<Finding> for FindingReport {
-    fn from(finding: Finding) -> Self {
+impl From<&Finding> for FindingReport {
+    fn from(finding: &Finding) -> Self {
         let check = finding.check_text();
         Self {
             id: finding.problem.id(),
@@ -60,9 +46,9 @@ impl From<Finding> for FindingReport {
             device: finding.device.0,
             events: finding.events,
             bytes: finding.bytes,
-            site: finding.site,
-            summary: finding.summary,
-            remedy: finding.remedy,
+            site: finding.site.clone(),
+            summary: finding.summary.clone(),
+            remedy: finding.remedy.clone(),
             steps_left: finding.steps_left,
             checked: finding.checked.is_some(),
             saves_bytes: finding.checked.map(|checked| checked.saves_bytes),

@@ -50,15 +50,15 @@ pub(super) fn roles(
     let blocks: Vec<(Category, Allocation)> = lifetimes
         .live_at(moment)
         .filter(|one| one.is_allocated_at(moment))
-        .map(|one| (lines.category(one.site), one))
+        .map(|one| (lines.category_of(&one), one))
         .collect();
     // The end of the step; without steps, the moment after which no temporary lives.
     let until = steps.at(moment).map_or(moment.saturating_add(TEMPORARY_EVENTS), |step| step.to_event);
+    let last_step = steps.as_slice().last().map_or(end / 10 * 9, |step| step.from_event);
     if blocks.iter().any(|(category, _)| *category != Category::Unknown) {
-        return by_category(&blocks, until);
+        return by_category(&blocks, until, last_step);
     }
     let blocks: Vec<Allocation> = blocks.into_iter().map(|(_, one)| one).collect();
-    let last_step = steps.as_slice().last().map_or(end / 10 * 9, |step| step.from_event);
     // The first steps create the optimizer's state; memory that later steps keep is growth.
     let state_end = steps.as_slice().get(1).map_or(u64::MAX, |step| step.to_event);
     by_lifetime(&blocks, until, last_step, state_end)
@@ -74,25 +74,40 @@ fn lasts_until(one: &Allocation, moment: u64) -> bool {
     one.allocated_until.is_none_or(|until| until > moment)
 }
 
-/// Finds roles by the categories of the blocks. The step ends at `until`.
-fn by_category(blocks: &[(Category, Allocation)], until: u64) -> Vec<(Role, Allocation)> {
-    // The sizes of parameters in their own type, and in one of half or twice its width.
-    let parameters = blocks.iter().filter(|(category, _)| *category == Category::Parameter);
-    let sizes: BTreeSet<u64> =
-        parameters.flat_map(|(_, one)| [one.size / 2, one.size, one.size.saturating_mul(2)]).collect();
+/// Finds roles by the categories of the blocks. The step ends at `until`; what lasts until
+/// `last_step` lasts until the end.
+fn by_category(blocks: &[(Category, Allocation)], until: u64, last_step: u64) -> Vec<(Role, Allocation)> {
+    let is_parameter = |category: Category, one: &Allocation| match category {
+        Category::Parameter => true,
+        // A recording that began after the model was created does not show what its blocks are.
+        Category::Unknown => !one.start_observed && lasts_until(one, last_step),
+        _ => false,
+    };
+    let mut parameters: BTreeMap<u64, u64> = BTreeMap::new();
+    for (_, one) in blocks.iter().filter(|(category, one)| is_parameter(*category, one)) {
+        *parameters.entry(one.size).or_default() += 1;
+    }
+    let others = |category: Category| {
+        let of_category = move |one: &&(Category, Allocation)| one.0 == category && !is_parameter(one.0, &one.1);
+        blocks.iter().filter(of_category).map(|(_, one)| one)
+    };
+    let gradients = parameter_gradients(&parameters, others(Category::Gradient));
+    let unknown_sizes = sizes_like_parameters(&parameters, others(Category::Unknown));
     let role = |&(category, one): &(Category, Allocation)| {
         let passing = if is_temporary(&one) { Role::Temporary } else { Role::Activation };
         let outlives = lasts_until(&one, until);
         let role = match category {
-            Category::Parameter => Role::Parameter,
+            _ if is_parameter(category, &one) => Role::Parameter,
             Category::OptimizerState => Role::OptimizerState,
             // An optimizer that the program itself defines: the memory that its step keeps is its
             // state.
             Category::Temporary if outlives => Role::OptimizerState,
-            Category::Gradient | Category::Unknown if sizes.contains(&one.size) => {
-                let is_never_freed = one.allocated_until.is_none();
-                if category == Category::Unknown && is_never_freed { Role::OptimizerState } else { Role::Gradient }
-            }
+            Category::Gradient if gradients.contains(&one.first_moment) => Role::Gradient,
+            Category::Unknown if unknown_sizes.contains(&one.size) => match () {
+                () if lasts_until(&one, last_step) => Role::OptimizerState,
+                () if is_temporary(&one) => Role::Temporary,
+                () => Role::Gradient,
+            },
             Category::Gradient if is_temporary(&one) => Role::Temporary,
             Category::Activation | Category::Unknown if !outlives => passing,
             Category::Temporary => passing,
@@ -101,6 +116,50 @@ fn by_category(blocks: &[(Category, Allocation)], until: u64) -> Vec<(Role, Allo
         (role, one)
     };
     blocks.iter().map(role).collect()
+}
+
+/// Returns the sizes that blocks of the parameters' sizes have: in the parameters' own type, and in
+/// one of half or twice its width if at least half of the parameters have such a block. One block
+/// of half a parameter's size may be anything, such as a workspace.
+fn sizes_like_parameters<'a>(
+    parameters: &BTreeMap<u64, u64>,
+    blocks: impl Iterator<Item = &'a Allocation>,
+) -> BTreeSet<u64> {
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for one in blocks {
+        *counts.entry(one.size).or_default() += 1;
+    }
+    let widths: [fn(u64) -> u64; 3] = [|size| size, |size| size / 2, |size| size.saturating_mul(2)];
+    let all: u64 = parameters.values().sum();
+    let matches = |width: &fn(u64) -> u64| {
+        let of = |(size, count): (&u64, &u64)| counts.get(&width(*size)).map_or(0, |blocks| *blocks.min(count));
+        parameters.iter().map(of).sum::<u64>()
+    };
+    let is_used = |(index, width): &(usize, &fn(u64) -> u64)| *index == 0 || matches(width) * 2 >= all;
+    let used = widths.iter().enumerate().filter(is_used);
+    used.flat_map(|(_, width)| parameters.keys().map(|&size| width(size))).collect()
+}
+
+/// Returns the gradients of parameters among blocks that the backward pass requested, by their
+/// first moments: for each parameter the block of its size that lives longest, and further blocks
+/// that live longer than temporaries.
+fn parameter_gradients<'a>(
+    parameters: &BTreeMap<u64, u64>,
+    blocks: impl Iterator<Item = &'a Allocation> + Clone,
+) -> BTreeSet<u64> {
+    let sizes = sizes_like_parameters(parameters, blocks.clone());
+    let mut candidates: Vec<&Allocation> = blocks.filter(|one| sizes.contains(&one.size)).collect();
+    candidates.sort_by_key(|one| std::cmp::Reverse(one.allocated_until.unwrap_or(u64::MAX)));
+    let mut expected = parameters.clone();
+    let mut gradients = BTreeSet::new();
+    for one in candidates {
+        let left = expected.get_mut(&one.size).filter(|left| **left > 0);
+        let is_expected = left.map(|left| *left -= 1).is_some();
+        if is_expected || !is_temporary(one) {
+            gradients.insert(one.first_moment);
+        }
+    }
+    gradients
 }
 
 /// Finds roles by the lifetimes and sizes of the blocks. The step ends at `until`; what lasts until
@@ -127,7 +186,7 @@ fn by_lifetime(blocks: &[Allocation], until: u64, last_step: u64, state_end: u64
         is_model && is_early && lasts_until(one, last_step) && sizes.iter().any(|size| parameters.contains_key(size))
     };
     let rest = blocks.iter().filter(|one| !is_parameter(one) && !is_state(one));
-    let copies = if is_model { copies(&parameters, rest) } else { 0 };
+    let copies = if is_model { copies(&parameters, rest.map(|one| one.size)) } else { 0 };
     let mut left: BTreeMap<u64, u64> =
         parameters.iter().map(|(size, count)| (*size, count.saturating_mul(copies))).collect();
     let mut role = |one: &Allocation| {
@@ -150,12 +209,12 @@ fn by_lifetime(blocks: &[Allocation], until: u64, last_step: u64, state_end: u64
     blocks.iter().map(|one| (role(one), *one)).collect()
 }
 
-/// Returns how many complete copies of the parameters' sizes some blocks contain: how often the
-/// sizes that make up most of the parameters' bytes occur.
-fn copies<'a>(parameters: &BTreeMap<u64, u64>, blocks: impl Iterator<Item = &'a Allocation>) -> u64 {
+/// Returns how many complete copies of the parameters' sizes (with their numbers) some blocks of
+/// `sizes` contain: how often the sizes that make up most of the parameters' bytes occur.
+pub(super) fn copies(parameters: &BTreeMap<u64, u64>, sizes: impl Iterator<Item = u64>) -> u64 {
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-    for one in blocks {
-        *counts.entry(one.size).or_default() += 1;
+    for size in sizes {
+        *counts.entry(size).or_default() += 1;
     }
     let bytes = |size: u64, count: u64| size.saturating_mul(count);
     let all = parameters.iter().fold(0u64, |sum, (size, count)| sum.saturating_add(bytes(*size, *count)));

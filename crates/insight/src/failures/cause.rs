@@ -52,6 +52,25 @@ pub enum OomCause {
 }
 
 impl OomCause {
+    /// All causes.
+    const ALL: [Self; 15] = [
+        Self::NeverFits,
+        Self::Outside,
+        Self::PoolWithoutRelease,
+        Self::PendingFrees,
+        Self::BlockNotUsed,
+        Self::OtherStream,
+        Self::PrivatePool,
+        Self::Leak,
+        Self::OptimizerState,
+        Self::Parameters,
+        Self::Temporary,
+        Self::Activations,
+        Self::Fragmentation,
+        Self::OverCap,
+        Self::DeviceFull,
+    ];
+
     /// Returns the machine-readable name.
     #[must_use]
     pub const fn id(self) -> &'static str {
@@ -72,6 +91,12 @@ impl OomCause {
             Self::OverCap => "over_cap",
             Self::DeviceFull => "device_full",
         }
+    }
+
+    /// Returns the cause with a machine-readable name; `None` for another text.
+    #[must_use]
+    pub fn from_id(id: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.id() == id)
     }
 
     /// Returns the cause's name for users, in lower case.

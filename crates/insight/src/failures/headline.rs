@@ -11,18 +11,20 @@ use crate::group::{GroupBy, Grouping};
 /// `2.5 GiB was allocated on device 0, most of it activations (1.9 GiB); the line with most is
 /// train.py:41 (1.2 GiB, 48.0%). At train.py:58 loss, 62 MiB failed because the device was full.`
 ///
-/// A category or a line that is not known is left out.
+/// A category or a line that is not known is left out. `why` is a [verdict](crate::verdict) on the
+/// failure; without one, the allocator's state alone says why it failed.
 ///
 /// # Errors
 /// If a chunk cannot be read.
-pub fn headline(recording: &Recording, card: &FailureCard) -> Result<String, FormatError> {
+pub fn headline(recording: &Recording, card: &FailureCard, why: Option<&str>) -> Result<String, FormatError> {
     let failure = &card.failure;
     let mut replay = Replay::new();
     let state = replay.seek(recording, failure.event - 1)?;
     let blocks: Vec<&Block> = state.device(failure.device).map(|device| device.blocks().collect()).unwrap_or_default();
     let definitions = recording.definitions();
     let requester = stack_name(definitions, definitions.site(failure.site).stack);
-    let why = requester.map_or_else(|| card.summary.clone(), |name| format!("At {name}, {}", card.summary));
+    let of_allocator = || requester.map_or_else(|| card.summary.clone(), |name| format!("At {name}, {}", card.summary));
+    let why = why.map_or_else(of_allocator, str::to_owned);
 
     let total = blocks.iter().map(|block| block.size).sum::<u64>();
     if total == 0 {

@@ -10,6 +10,7 @@
 //! ([`Metrics::inactive_split_bytes`](vramscope_trace::Metrics::inactive_split_bytes)). In
 //! expandable segments PyTorch counts no stuck bytes, because pages can be released one by one.
 
+mod breakdown;
 pub(crate) mod event_walk;
 mod first_above;
 mod fragmentation_columns;
@@ -18,6 +19,7 @@ mod largest_requests;
 mod private_pools;
 mod usage;
 
+pub use breakdown::ReservedBreakdown;
 pub use first_above::{FirstAbove, FragmentationCrossing};
 pub use fragmentation_columns::{
     ColumnSource, FragmentationColumn, FragmentationColumns, fragmentation_columns, sampled_fragmentation_columns,

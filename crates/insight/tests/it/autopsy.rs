@@ -144,7 +144,7 @@ pub(crate) fn without_stacks(recording: &Recording) -> Recording {
 }
 
 /// Returns the event without its site.
-fn without_site(mut kind: EventKind) -> EventKind {
+pub(crate) fn without_site(mut kind: EventKind) -> EventKind {
     match &mut kind {
         EventKind::SegmentAllocated { site, .. }
         | EventKind::SegmentFreed { site, .. }

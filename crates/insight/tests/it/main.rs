@@ -25,3 +25,4 @@ mod recordings;
 mod sites;
 mod steps;
 mod tables;
+mod verdict;

@@ -44,8 +44,8 @@ fn described(bytes: &[u8]) -> String {
     for (now, then) in RENAMED_TYPES {
         text = text.replace(now, then);
     }
-    // This field was added after the file was written.
-    text.replace("import_notes: [], ", "")
+    // These fields were added after the file was written.
+    text.replace("import_notes: [], ", "").replace("lacks_times: false, ", "")
 }
 
 /// Returns the first and the last lines, and the number and hash of the lines between.
@@ -118,6 +118,7 @@ fn info() -> RecordingInfo {
         alloc_conf: "expandable_segments:True".to_owned(),
         source_settings: "{}".to_owned(),
         import_notes: Vec::new(),
+        lacks_times: false,
         devices: vec![DeviceInfo {
             device: 1,
             name: "NVIDIA H200".to_owned(),

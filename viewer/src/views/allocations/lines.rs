@@ -14,7 +14,7 @@ use super::{AllocationsCache, grouping_of, layer_name, layers, site_name};
 /// Formats an event number with its time: `event 1,234 (1.23 ms)`.
 fn at(context: &Context<'_>, event: u64) -> String {
     let time = moment_text(context.recording, context.history.time_ns(event));
-    format!("event {} ({time})", Count(event))
+    if time.is_empty() { format!("event {}", Count(event)) } else { format!("event {} ({time})", Count(event)) }
 }
 
 /// Returns the lines of text about a pixel of the picture of all allocations; empty where nothing
@@ -52,7 +52,13 @@ pub fn lines(
 /// Returns the lines of text about an allocation and its age at a moment.
 fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allocation, moment: u64) -> Vec<String> {
     let time_ns = |event| context.history.time_ns(event);
-    let age = DurationNs(time_ns(moment).saturating_sub(time_ns(one.first_moment)));
+    let has_times = !context.recording.info().lacks_times;
+    // An age in events, where the recording has no times.
+    let span = |to: u64| match has_times {
+        true => DurationNs(time_ns(to).saturating_sub(time_ns(one.first_moment))).to_string(),
+        false => Count(to.saturating_sub(one.first_moment)).of("event", "events"),
+    };
+    let age = span(moment);
     let mut lines = vec![format!("{} · {}", ByteSize(one.size), site_name(context, groupings, one))];
     let (size, requested) = (ByteSize(one.size).to_string(), ByteSize(one.requested).to_string());
     if requested != size {
@@ -64,7 +70,7 @@ fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allo
     });
     lines.push(match one.allocated_until {
         Some(until) => {
-            let lifetime = DurationNs(time_ns(until).saturating_sub(time_ns(one.first_moment)));
+            let lifetime = span(until);
             match one.start_observed {
                 true => format!("freed at {}, after {lifetime}", at(context, until)),
                 false => format!("freed at {}", at(context, until)),

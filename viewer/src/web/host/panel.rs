@@ -143,7 +143,8 @@ fn show_counters(page: &Page, counters: &CounterTexts) {
     page.set_text("count-allocated", &counters.allocated);
     page.set_text("count-active", &counters.active);
     page.set_text("count-reserved", &counters.reserved);
-    page.set_text("count-fragmentation", &counters.fragmentation);
+    page.set_text("count-stuck", &counters.stuck);
+    page.set_text("count-releasable", &counters.releasable);
     page.set_text("count-segments", &counters.segments);
     page.set_text("count-blocks", &counters.blocks);
     page.set_text("count-events", &counters.events);

@@ -148,6 +148,7 @@ fn recording_is_redacted_like_its_snapshot() {
         alloc_conf: "garbage_collection_threshold:0.5,HIDE_option:1".to_owned(),
         source_settings: r#"{"HIDE_setting": "HIDE_value"}"#.to_owned(),
         import_notes: vec!["HIDE_note".to_owned()],
+        lacks_times: false,
         devices: vec![DeviceInfo { name: "HIDE_device".to_owned(), total_bytes: 7, ..DeviceInfo::default() }],
     };
     let limits = Limits::default();

@@ -17,11 +17,12 @@ use super::rows::{count_of, is_full, show_device};
 use super::subject::Subject;
 
 /// Ids of the header's counters and of the texts about the moment.
-const COUNTERS: [&str; 10] = [
+const COUNTERS: [&str; 11] = [
     "count-allocated",
     "count-active",
     "count-reserved",
-    "count-fragmentation",
+    "count-stuck",
+    "count-releasable",
     "count-segments",
     "count-blocks",
     "count-events",
@@ -33,13 +34,18 @@ const COUNTERS: [&str; 10] = [
 /// Checks the header and the texts about the moment.
 fn check_header(page: Page<'_>, subject: &Subject, state: &DeviceState, moment: u64, context: &str) {
     let shown = texts(page, COUNTERS);
-    let [allocated, active, reserved, fragmentation, segments, blocks, events, event, event_of, title] = &shown;
+    let [allocated, active, reserved, stuck, releasable, segments, blocks, events, event, event_of, title] = &shown;
     let counters = state.counters();
     for (text, bytes) in [(allocated, counters.allocated), (active, counters.active), (reserved, counters.reserved)] {
         assert!(is_size(text, bytes), "{context}: {bytes} bytes are shown as {text}");
     }
-    let share = state.free_space().fragmentation();
-    assert!(is_share(fragmentation, share), "{context}: a fragmentation of {share} is shown as {fragmentation}");
+    let usage = device_usage(state, &recorded_settings(subject.recording.info()));
+    for (text, bytes) in [(stuck, usage.stuck_bytes), (releasable, usage.releasable_bytes)] {
+        let (shown, share) = text.split_once(" (").unwrap_or_default();
+        assert!(is_size(shown, bytes), "{context}: {bytes} bytes are shown as {text}");
+        let of_reserved = if counters.reserved == 0 { 0.0 } else { bytes as f64 / counters.reserved as f64 };
+        assert!(is_share(share.trim_end_matches(')'), of_reserved), "{context}: {text}");
+    }
     let numbers = [segments, blocks, events, event, event_of].map(|text| whole(text));
     let (segments, blocks, end) = (state.segments().len(), state.blocks().len(), subject.recording.end_event());
     assert_eq!(numbers, [segments as u64, blocks as u64, end, moment, end], "{context}: {shown:?}");

@@ -1,0 +1,120 @@
+//! The evidence that a recording contains about a device, and how to record what is missing.
+//!
+//! A rule of [`diagnosis`](crate::diagnosis) can only answer if the recording has the evidence that
+//! the rule needs. Otherwise its answer is "cannot tell", never "nothing found".
+
+use std::collections::BTreeSet;
+
+use vramscope_trace::{DeviceId, Recording, SiteId};
+
+use crate::frames::{RecordedStacks, innermost_own_frame};
+use crate::steps::{MIN_GROWTH_STEPS, Steps};
+
+/// A kind of evidence. [`id`](Self::id) is the name in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Evidence {
+    /// Allocations and frees over time, not only the blocks of one moment.
+    History,
+    /// The history from the program's first allocation on.
+    Beginning,
+    /// The times of events.
+    Times,
+    /// The call stacks of requests.
+    Stacks,
+    /// Call stacks with frames of the program, not only of libraries.
+    ProgramFrames,
+    /// Enough steps of training or inference to compare.
+    Steps,
+    /// The free memory of the device over time.
+    DeviceMemory,
+}
+
+impl Evidence {
+    /// Returns the machine-readable name.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::History => "history",
+            Self::Beginning => "beginning",
+            Self::Times => "times",
+            Self::Stacks => "stacks",
+            Self::ProgramFrames => "program_frames",
+            Self::Steps => "steps",
+            Self::DeviceMemory => "device_memory",
+        }
+    }
+
+    /// Returns what a recording without this evidence lacks, as the end of a sentence.
+    #[must_use]
+    pub const fn missing(self) -> &'static str {
+        match self {
+            Self::History => "no history of allocations and frees",
+            Self::Beginning => "no history from the program's start",
+            Self::Times => "no times",
+            Self::Stacks => "no call stacks",
+            Self::ProgramFrames => "no frames of the program in its call stacks",
+            Self::Steps => "too few steps to compare",
+            Self::DeviceMemory => "no samples of the device's free memory",
+        }
+    }
+
+    /// Returns how to record this evidence, as an imperative sentence.
+    #[must_use]
+    pub const fn how_to_record(self) -> &'static str {
+        match self {
+            Self::History => "Record with `vramscope run train.py`.",
+            Self::Beginning => "Start recording before the model is created: `vramscope run train.py`.",
+            Self::Times => "Record with PyTorch 2.1 or later, or with `vramscope run train.py`.",
+            Self::Stacks => "Record with stacks: `torch.cuda.memory._record_memory_history(stacks=\"python\")`.",
+            Self::ProgramFrames => "Record with Python stacks: `vramscope run train.py`.",
+            Self::Steps => "Call `vramscope.mark(\"step\")` in each step, and record at least 6 steps.",
+            Self::DeviceMemory => "Record with `vramscope run train.py`, which samples the device's free memory.",
+        }
+    }
+}
+
+/// The evidence that a recording has about one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceEvidence(BTreeSet<Evidence>);
+
+impl DeviceEvidence {
+    /// Finds the evidence about a device that has `events` recorded events and `memory_samples`
+    /// samples of its free memory. `steps` are the steps that the recording shows on it.
+    #[must_use]
+    pub fn new(recording: &Recording, device: DeviceId, steps: &Steps, events: u64, memory_samples: usize) -> Self {
+        let (info, definitions) = (recording.info(), recording.definitions());
+        let has_history = events > 0;
+        let is_complete = recording.first_event() == 0
+            && recording.lost_events() == 0
+            && info.device(device).is_none_or(|info| info.history_complete);
+        let stacks = RecordedStacks::new(definitions);
+        let mut sites = (1..=definitions.site_count()).filter_map(|site| u32::try_from(site).ok()).map(SiteId);
+        let has_program_frames =
+            stacks.has_stacks() && sites.any(|site| innermost_own_frame(definitions, site).is_some());
+        let has_steps = steps.len() >= steps.default_warm_up() + MIN_GROWTH_STEPS;
+        let evidence = [
+            (Evidence::History, has_history),
+            (Evidence::Beginning, has_history && is_complete),
+            (Evidence::Times, has_history && !info.lacks_times),
+            (Evidence::Stacks, stacks.has_stacks()),
+            (Evidence::ProgramFrames, has_program_frames),
+            (Evidence::Steps, has_steps),
+            (Evidence::DeviceMemory, memory_samples > 1),
+        ];
+        Self(evidence.into_iter().filter(|&(_, has)| has).map(|(evidence, _)| evidence).collect())
+    }
+
+    /// Returns true if the recording has this evidence.
+    #[must_use]
+    pub fn has(&self, evidence: Evidence) -> bool {
+        self.0.contains(&evidence)
+    }
+
+    /// Returns the evidence among `needed` that the recording lacks. Without a history, nothing
+    /// else is listed: recording one brings the rest.
+    #[must_use]
+    pub fn missing(&self, needed: &[Evidence]) -> Vec<Evidence> {
+        let missing: Vec<Evidence> = needed.iter().copied().filter(|&one| !self.has(one)).collect();
+        if missing.contains(&Evidence::History) { vec![Evidence::History] } else { missing }
+    }
+}
