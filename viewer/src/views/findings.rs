@@ -54,7 +54,7 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
         .with(Attribute::Key, "findings")
         .with(Attribute::Open, "")
         .with_child(Element::text(Tag::Summary, title));
-    section = section.with_children(verdict_elements(verdict));
+    section = section.with_children(verdict_elements(verdict, !list.is_empty()));
     let items = list.iter().enumerate().map(|(index, finding)| item(index, finding, theme));
     if !list.is_empty() {
         let items = Element::new(Tag::Ul).with(Attribute::AriaLabel, "Problems of this recording").with_children(items);
@@ -79,14 +79,16 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
     section
 }
 
-/// Creates the paragraphs of the verdict: what to say first, what helps, and lines to copy.
-fn verdict_elements(verdict: &Value) -> Vec<Element> {
+/// Creates the paragraphs of the verdict: what to say first and, unless the list of findings says
+/// it, what helps, with lines to copy.
+fn verdict_elements(verdict: &Value, has_findings: bool) -> Vec<Element> {
     let text = |name: &str| verdict[name].as_str().filter(|text| !text.is_empty());
-    let summary = text("summary").map(|summary| Element::text(Tag::P, summary).with_class("verdict"));
-    let remedy = text("remedy").map(|remedy| Element::text(Tag::P, remedy).with_class("note"));
-    let lines = verdict["remedy_lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let code = lines.map(|line| Element::text(Tag::Code, line));
-    [summary, remedy].into_iter().flatten().chain(code).collect()
+    let summary = text("summary").map(|summary| Element::text(Tag::P, summary));
+    let remedy = text("remedy").filter(|_| !has_findings);
+    let lines = verdict["remedy_lines"].as_array().filter(|_| !has_findings);
+    let lines = lines.into_iter().flatten().filter_map(Value::as_str).map(|line| Element::text(Tag::Code, line));
+    let remedy = remedy.map(|remedy| Element::text(Tag::P, remedy).with_class("note"));
+    summary.into_iter().chain(remedy).chain(lines).collect()
 }
 
 /// Creates the list item of finding number `index`; a click shows the finding's view and moment.

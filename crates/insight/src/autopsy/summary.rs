@@ -32,10 +32,15 @@ pub(super) fn summary(oom: &OutOfMemory, facts: Facts<'_>) -> String {
             ByteSize(facts.grown_bytes),
             oom.site
         ),
-        OomCause::Parameters => format!(
-            "The parameters do not fit: {active} was allocated, almost nothing of it freed, when {request} did not \
-             fit in {limit}."
-        ),
+        OomCause::Parameters => {
+            let kept = match oom.category_bytes(Category::Parameter) {
+                0 => "What the program keeps does not fit",
+                _ => "The parameters do not fit",
+            };
+            format!(
+                "{kept}: {active} was allocated, almost nothing of it freed, when {request} did not fit in {limit}."
+            )
+        }
         OomCause::OptimizerState => format!(
             "The optimizer's state, which its first step creates, did not fit in {limit}: {request} failed with \
              {active} allocated."
