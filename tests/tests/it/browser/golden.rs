@@ -245,7 +245,7 @@ fn pictures_show_that_a_part_of_the_page_is_missing_or_looks_different() {
     let browser = Browser::start(Window::default());
     for (width, height, factor) in [SIZES[0], SIZES[3]] {
         browser.emulate(Window { width, height, scale: 1, colors: ColorScheme::Light });
-        let page = open(&browser, &view, "peak", "gpt_varlen", "panes=heatmap,peak");
+        let page = open(&browser, &view, "peak", "ring", "panes=heatmap,peak");
         let views: Vec<String> = page.json("return window.vramscope.views()");
         assert_eq!(views, VIEWS.map(|(name, ..)| name), "every view has golden pictures");
         let before = settled(&browser, page, factor);
