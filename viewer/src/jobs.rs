@@ -95,8 +95,6 @@ pub struct Findings {
     pub verdict: Value,
     /// A verdict with another cause, and the number of analyses since which it holds.
     other: Option<(Value, u32)>,
-    /// The rules that cannot answer, each with what the recording lacks, in the analyzer's JSON.
-    pub unknown: Vec<Value>,
     /// Number of events of the recording when it was last analyzed; `None` before the first time.
     pub analyzed_events: Option<u64>,
     /// Error message of the last analysis; `None` if it succeeded.
@@ -131,8 +129,10 @@ impl Findings {
         let found = match answer {
             Ok(mut answer) => {
                 self.update_verdict(answer["verdict"].take());
-                self.unknown = take_list(&mut answer["unknown"]);
-                take_list(&mut answer["findings"])
+                match answer["findings"].take() {
+                    Value::Array(found) => found,
+                    _ => Vec::new(),
+                }
             }
             Err(error) => {
                 self.error = Some(error);
@@ -151,14 +151,6 @@ impl Findings {
             }
         }
         new
-    }
-}
-
-/// Takes a list out of JSON; empty if it is none.
-fn take_list(value: &mut Value) -> Vec<Value> {
-    match value.take() {
-        Value::Array(list) => list,
-        _ => Vec::new(),
     }
 }
 

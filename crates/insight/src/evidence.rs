@@ -10,15 +10,13 @@ use vramscope_trace::{DeviceId, Recording, SiteId};
 use crate::frames::{RecordedStacks, innermost_own_frame};
 use crate::steps::{MIN_GROWTH_STEPS, Steps};
 
-/// A kind of evidence. [`id`](Self::id) is the name in JSON.
+/// A kind of evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
     /// Allocations and frees over time, not only the blocks of one moment.
     History,
     /// The history from the program's first allocation on.
     Beginning,
-    /// The times of events.
-    Times,
     /// The call stacks of requests.
     Stacks,
     /// Call stacks with frames of the program, not only of libraries.
@@ -30,27 +28,12 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// Returns the machine-readable name.
-    #[must_use]
-    pub const fn id(self) -> &'static str {
-        match self {
-            Self::History => "history",
-            Self::Beginning => "beginning",
-            Self::Times => "times",
-            Self::Stacks => "stacks",
-            Self::ProgramFrames => "program_frames",
-            Self::Steps => "steps",
-            Self::DeviceMemory => "device_memory",
-        }
-    }
-
     /// Returns what a recording without this evidence lacks, as the end of a sentence.
     #[must_use]
     pub const fn missing(self) -> &'static str {
         match self {
             Self::History => "no history of allocations and frees",
             Self::Beginning => "no history from the program's start",
-            Self::Times => "no times",
             Self::Stacks => "no call stacks",
             Self::ProgramFrames => "no frames of the program in its call stacks",
             Self::Steps => "too few steps to compare",
@@ -64,7 +47,6 @@ impl Evidence {
         match self {
             Self::History => "Record with `vramscope run train.py`.",
             Self::Beginning => "Start recording before the model is created: `vramscope run train.py`.",
-            Self::Times => "Record with PyTorch 2.1 or later, or with `vramscope run train.py`.",
             Self::Stacks => "Record with stacks: `torch.cuda.memory._record_memory_history(stacks=\"python\")`.",
             Self::ProgramFrames => "Record with Python stacks: `vramscope run train.py`.",
             Self::Steps => "Call `vramscope.mark(\"step\")` in each step, and record at least 6 steps.",
@@ -95,7 +77,6 @@ impl DeviceEvidence {
         let evidence = [
             (Evidence::History, has_history),
             (Evidence::Beginning, has_history && is_complete),
-            (Evidence::Times, has_history && !info.lacks_times),
             (Evidence::Stacks, stacks.has_stacks()),
             (Evidence::ProgramFrames, has_program_frames),
             (Evidence::Steps, has_steps),

@@ -74,15 +74,6 @@ const VIEWS: [(ViewKind, &str, &str, Option<&str>); 18] = [
 ];
 
 impl ViewKind {
-    /// Returns true if the view shows nothing that a memory state without events has.
-    #[must_use]
-    pub const fn is_about_events(self) -> bool {
-        matches!(
-            self,
-            Self::Events | Self::Failures | Self::Leaks | Self::Peak | Self::Steps | Self::Temporaries | Self::WhatIf
-        )
-    }
-
     /// All views, in the order in which they are offered.
     pub const ALL: [Self; VIEWS.len()] = {
         let (mut all, mut index) = ([Self::Heatmap; VIEWS.len()], 0);
@@ -137,6 +128,15 @@ impl ViewKind {
         !matches!(
             self,
             Self::Heatmap | Self::Sites | Self::Flame | Self::Failures | Self::Segments | Self::WhatIf | Self::About
+        )
+    }
+
+    /// Returns true if the view shows nothing that a memory state without events has.
+    #[must_use]
+    pub const fn is_about_events(self) -> bool {
+        matches!(
+            self,
+            Self::Events | Self::Failures | Self::Leaks | Self::Peak | Self::Steps | Self::Temporaries | Self::WhatIf
         )
     }
 

@@ -36,6 +36,7 @@ pub mod temporaries;
 pub mod what_if;
 
 pub use kind::ViewKind;
+use vramscope_insight::evidence::Evidence;
 
 use allocations::AllocationsCache;
 use caches::SharedCaches;
@@ -43,7 +44,6 @@ use compare::CompareCache;
 use context::{Context, ViewContent, ViewOptions};
 use flame::FlameCache;
 use fragmentation::FragmentationCache;
-use vramscope_insight::evidence::Evidence;
 
 /// Cached results of all views about a recording.
 #[derive(Default)]

@@ -102,6 +102,7 @@ impl Diagnosis {
                 profile,
                 peak_allocated,
                 peak_reserved,
+                peak_active_bytes: series.peak_active().bytes,
                 at_peak_reserved,
                 peak_contents,
                 has_failure,

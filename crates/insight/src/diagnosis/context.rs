@@ -12,7 +12,6 @@ use super::roles::Role;
 use crate::autopsy::RecordingLines;
 use crate::evidence::DeviceEvidence;
 use crate::failures::ReservedCap;
-use crate::pools::{ReservedBreakdown, device_usage};
 use crate::steps::Steps;
 
 /// A device with the data that rules need.
@@ -25,6 +24,8 @@ pub(super) struct Context<'r> {
     pub(super) profile: Profile,
     pub(super) peak_allocated: Peak,
     pub(super) peak_reserved: Peak,
+    /// Peak of the active bytes.
+    pub(super) peak_active_bytes: u64,
     /// The state at the peak of the reserved bytes, after the request that the last segment serves.
     pub(super) at_peak_reserved: DeviceState,
     /// Allocated blocks at the peak of the allocated bytes, with their roles.
@@ -53,9 +54,7 @@ impl Context<'_> {
             evidence: DeviceEvidence::new(self.recording, self.device, &self.steps, *events, obtainable.len()),
             peak_allocated: self.peak_allocated,
             peak_reserved: self.peak_reserved,
-            at_peak_reserved: ReservedBreakdown::from(&device_usage(&self.at_peak_reserved, self.settings)),
-            capacity_bytes: self.capacity_bytes(),
-            peak_active_bytes: self.recording.series(self.device).map_or(0, |series| series.peak_active().bytes),
+            peak_active_bytes: self.peak_active_bytes,
             kept_copies: None,
             is_reproduced: None,
         }

@@ -7,7 +7,7 @@ use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, SiteId
 use super::context::{Context, is_share, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::remedy::omitted;
-use super::roles::{Role, copies};
+use super::roles::{Role, copies, size_counts};
 use crate::autopsy::RecordingLines;
 
 /// Minimum share of the allocated peak, in percent.
@@ -39,21 +39,22 @@ pub(super) enum Copies {
 /// loaded from a file, and an optimizer's state that was loaded while another was in use.
 pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Copies> {
     let definitions = context.recording.definitions();
+    let (loaded, deep_copied) = (sites_of(definitions, LOAD), sites_of(definitions, DEEP_COPY));
     let is_of_pass = |one: &Allocation| matches!(lines.category_of(one), Category::Activation | Category::Gradient);
     let first_pass = context.lifetimes.iter().find(is_of_pass)?.first_moment;
     let model = Model::find(context, lines, first_pass)?;
     let is_copy = |one: &Allocation| {
         let is_early = one.first_moment < first_pass && !model.contains(one, lines);
-        one.start_observed && (is_early || is_loaded(definitions, one.site))
+        one.start_observed && (is_early || loaded.contains(&one.site))
     };
     let mut groups: BTreeMap<Vec<(u32, u32)>, Vec<Allocation>> = BTreeMap::new();
     for one in context.lifetimes.iter().filter(is_copy) {
         groups.entry(lines.calls(one.site)).or_default().push(one);
     }
-    let state = model_state(context, lines);
+    let state = model_state(context, lines, &loaded);
     let (mut number, mut blocks, mut is_state) = (0, Vec::new(), false);
     for group in groups.into_values() {
-        let of_state = state.as_ref().filter(|_| group.iter().all(|one| is_loaded(definitions, one.site)));
+        let of_state = state.as_ref().filter(|_| group.iter().all(|one| loaded.contains(&one.site)));
         let of_state = of_state.map_or(0, |state| copies(state, group.iter().map(|one| one.requested)));
         let of_model = copies(&model.sizes, group.iter().map(|one| one.requested));
         let sizes = if of_state > 0 { state.as_ref() } else { Some(&model.sizes) };
@@ -70,11 +71,9 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
         return None;
     }
     let is_gone = |one: &Allocation| one.allocated_until.is_some_and(|until| until <= first_pass);
-    let is_needless = |one: &Allocation| is_gone(one) || is_loaded(definitions, one.site);
+    let is_needless = |one: &Allocation| is_gone(one) || loaded.contains(&one.site);
     // A second model that no line of the program calls. An average of the weights is deep-copied.
-    let is_built = |one: &Allocation| {
-        lines.category_of(one) == Category::Parameter && !is_made_by(definitions, one.site, DEEP_COPY)
-    };
+    let is_built = |one: &Allocation| lines.category_of(one) == Category::Parameter && !deep_copied.contains(&one.site);
     let is_unused = blocks.iter().all(is_built) && called_lines(context, lines) < 2;
     let finding = finding(context, lines, &blocks, number, is_state, first_pass);
     let is_needless = is_unused || blocks.iter().all(is_needless);
@@ -145,13 +144,13 @@ impl Model {
         let stays = |one: &Allocation| one.allocated_until.is_none_or(|until| until > first_pass);
         let early = || context.lifetimes.iter().take_while(|one| one.first_moment < first_pass).filter(stays);
         let of = |model: Self| Some(model).filter(|model| model.sizes.values().sum::<u64>() >= MIN_TENSORS);
-        let older = size_counts(early().filter(|one| !one.start_observed));
+        let older = requested_counts(early().filter(|one| !one.start_observed));
         if let Some(model) = of(Self { sizes: older, calls: None }) {
             return Some(model);
         }
         let parameters = || early().filter(|one| lines.category_of(one) == Category::Parameter);
         let calls = lines.calls(parameters().next()?.site);
-        let sizes = size_counts(parameters().filter(|one| lines.calls(one.site) == calls));
+        let sizes = requested_counts(parameters().filter(|one| lines.calls(one.site) == calls));
         of(Self { sizes, calls: Some(calls) })
     }
 
@@ -172,31 +171,25 @@ impl Model {
     }
 }
 
-/// Returns the sizes of the optimizer's state that a step created; `None` if there are few.
-fn model_state(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<SizeCounts> {
-    let definitions = context.recording.definitions();
-    let is_state =
-        |one: &Allocation| lines.category_of(one) == Category::OptimizerState && !is_loaded(definitions, one.site);
-    let sizes = size_counts(context.lifetimes.iter().filter(is_state));
+/// Returns the sizes of the optimizer's state that steps created, not loaded; `None` if they are
+/// few.
+fn model_state(context: &Context<'_>, lines: &RecordingLines<'_>, loaded: &BTreeSet<SiteId>) -> Option<SizeCounts> {
+    let is_state = |one: &Allocation| lines.category_of(one) == Category::OptimizerState && !loaded.contains(&one.site);
+    let sizes = requested_counts(context.lifetimes.iter().filter(is_state));
     (sizes.values().sum::<u64>() >= MIN_TENSORS).then_some(sizes)
 }
 
 /// Counts the requested sizes of some blocks.
-fn size_counts(blocks: impl Iterator<Item = Allocation>) -> SizeCounts {
-    let mut counts = SizeCounts::new();
-    for one in blocks {
-        *counts.entry(one.requested).or_default() += 1;
-    }
-    counts
+fn requested_counts(blocks: impl Iterator<Item = Allocation>) -> SizeCounts {
+    size_counts(blocks.map(|one| one.requested))
 }
 
-/// Returns true if a request was made while a file was loaded (`torch.load`).
-fn is_loaded(definitions: &Definitions, site: SiteId) -> bool {
-    is_made_by(definitions, site, LOAD)
-}
-
-/// Returns true if the stack of a request has a frame of a library's file.
-fn is_made_by(definitions: &Definitions, site: SiteId, file: &str) -> bool {
-    let mut frames = definitions.stack(definitions.site(site).stack);
-    frames.any(|frame| definitions.string(frame.file).replace('\\', "/").ends_with(file))
+/// Returns the sites whose stack has a frame of a library's file.
+fn sites_of(definitions: &Definitions, file: &str) -> BTreeSet<SiteId> {
+    let has_frame = |&site: &SiteId| {
+        let mut frames = definitions.stack(definitions.site(site).stack);
+        frames.any(|frame| definitions.string(frame.file).replace('\\', "/").ends_with(file))
+    };
+    let sites = (1..=definitions.site_count()).filter_map(|site| u32::try_from(site).ok()).map(SiteId);
+    sites.filter(has_frame).collect()
 }

@@ -8,7 +8,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{DeviceId, FormatError, Recording};
 
 use super::examined::ExaminedDevice;
-use super::finding::{Finding, Problem, Severity, reproduces_peak};
+use super::finding::{CheckedRemedy, Finding, LARGE_SAVING_BYTES, Problem, Severity, reproduces_peak};
 use super::remedy::advised_trials;
 use crate::autopsy::{Autopsy, MAX_SEARCHES, RemedySearch};
 use crate::history::History;
@@ -22,7 +22,7 @@ pub struct Diagnosed {
     pub autopsy: Autopsy,
     /// The devices, with the evidence that the rules had.
     pub devices: Vec<ExaminedDevice>,
-    /// Findings that only count once a simulation proves them.
+    /// Findings of waste that only count once a simulation proves that other settings reserve less.
     pub(super) unproven: Vec<Finding>,
 }
 
@@ -38,7 +38,15 @@ impl Diagnosed {
     /// Adds the findings that their [check](Finding::check) has proven to the others. Call it once
     /// all devices are checked.
     pub fn adopt_proven(&mut self) {
-        let proven: Vec<Finding> = self.unproven.drain(..).filter(|one| one.checked.is_some()).collect();
+        let prove = |one: Finding| {
+            let CheckedRemedy { saves_bytes, peak_reserved_bytes, .. } = one.checked?;
+            let severity = match saves_bytes {
+                LARGE_SAVING_BYTES.. => Severity::of(saves_bytes, saves_bytes.saturating_add(peak_reserved_bytes)),
+                _ => Severity::Low,
+            };
+            Some(Finding { bytes: saves_bytes, severity, ..one })
+        };
+        let proven: Vec<Finding> = self.unproven.drain(..).filter_map(prove).collect();
         // Temporaries that no line of the program requested, such as workspaces of convolutions,
         // cannot be avoided by it.
         let is_explained = |one: &Finding| {
@@ -88,7 +96,7 @@ impl Diagnosed {
         capacity_bytes: Option<u64>,
     ) -> Vec<&mut Finding> {
         let is_of_device = |one: &&mut Finding| one.device == workload.device() && one.can_be_checked();
-        for one in self.unproven.iter_mut().filter(|one| one.problem == Problem::OverReserved) {
+        for one in self.unproven.iter_mut().filter(|one| one.device == workload.device()) {
             one.trials = advised_trials(workload, settings, capacity_bytes);
         }
         let mut found: Vec<&mut Finding> =

@@ -4,7 +4,6 @@ use vramscope_trace::{DeviceId, Peak};
 
 use super::finding::Finding;
 use crate::evidence::DeviceEvidence;
-use crate::pools::ReservedBreakdown;
 
 /// A device that was examined.
 #[derive(Clone, Debug)]
@@ -17,10 +16,6 @@ pub struct ExaminedDevice {
     pub peak_allocated: Peak,
     /// Peak of the reserved bytes.
     pub peak_reserved: Peak,
-    /// What the reserved bytes consisted of at their peak.
-    pub at_peak_reserved: ReservedBreakdown,
-    /// Bytes that the pool can get, if they are known: see `--limit-bytes`.
-    pub capacity_bytes: Option<u64>,
     /// Peak of the active bytes.
     pub peak_active_bytes: u64,
     /// Copies of the weights that steps may use: no problem that is known.

@@ -17,7 +17,7 @@ pub(super) const MIN_OVER_RESERVED_PERCENT: u64 = 15;
 /// Minimum saving by other settings, in percent, if it is less than [`LARGE_SAVING_BYTES`].
 const MIN_SMALL_OVER_RESERVED_PERCENT: u64 = 20;
 /// Bytes from which on a saving is large.
-const LARGE_SAVING_BYTES: u64 = 256 << 20;
+pub(super) const LARGE_SAVING_BYTES: u64 = 256 << 20;
 /// Divisor: among settings whose reserved peaks differ by less than a hundredth, the simplest are
 /// recommended.
 const SIMPLER_PART: u64 = 100;
@@ -280,17 +280,15 @@ impl Finding {
     /// [`Diagnosed::findings_to_check`](super::Diagnosed::findings_to_check).
     pub fn check(&mut self, workload: &Workload, capacity_bytes: Option<u64>) {
         let recorded = &workload.recorded;
-        let least_bytes = match self.problem {
+        // The least saving that counts, and the saving by which another trial must be better.
+        let (least_bytes, better_bytes) = match self.problem {
             Problem::OverReserved => {
                 let percent = |percent: u64| recorded.peak_reserved_bytes / 100 * percent;
-                percent(MIN_OVER_RESERVED_PERCENT).max(LARGE_SAVING_BYTES.min(percent(MIN_SMALL_OVER_RESERVED_PERCENT)))
+                let small_bytes = LARGE_SAVING_BYTES.min(percent(MIN_SMALL_OVER_RESERVED_PERCENT));
+                // The trials are sorted, the simplest settings first.
+                (percent(MIN_OVER_RESERVED_PERCENT).max(small_bytes), recorded.peak_reserved_bytes / SIMPLER_PART)
             }
-            _ => recorded.peak_reserved_bytes / MIN_SAVING,
-        };
-        // The trials of other settings are sorted, the simplest first.
-        let simpler_bytes = match self.problem {
-            Problem::OverReserved => recorded.peak_reserved_bytes / SIMPLER_PART,
-            _ => 0,
+            _ => (recorded.peak_reserved_bytes / MIN_SAVING, 0),
         };
         for trial in &self.trials {
             let run = workload.edited(&trial.edits).simulate(&trial.settings, capacity_bytes);
@@ -310,18 +308,11 @@ impl Finding {
                         && peak_reserved_bytes <= recorded.peak_reserved_bytes.saturating_add(least_bytes)
                 }
             };
-            let is_better = self.checked.is_none_or(|best| saves_bytes > best.saves_bytes + simpler_bytes);
+            let is_better = self.checked.is_none_or(|best| saves_bytes > best.saves_bytes + better_bytes);
             if run.ooms > 0 || !is_reached || !is_better {
                 continue;
             }
             self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, device_allocations: calls });
-            if self.problem == Problem::OverReserved {
-                self.bytes = saves_bytes;
-                self.severity = match saves_bytes {
-                    LARGE_SAVING_BYTES.. => Severity::of(saves_bytes, recorded.peak_reserved_bytes),
-                    _ => Severity::Low,
-                };
-            }
             if let Some(detail) = &trial.detail {
                 self.remedy = Some(detail.clone());
             }

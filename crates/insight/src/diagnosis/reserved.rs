@@ -13,7 +13,7 @@ const MIN_PEAK_BYTES: u64 = 64 << 20;
 /// simulation proves that other settings reserve less.
 pub(super) fn over_reserved(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let reserved = context.peak_reserved;
-    let active_bytes = context.recording.series(context.device)?.peak_active().bytes;
+    let active_bytes = context.peak_active_bytes;
     let bytes = reserved.bytes.saturating_sub(active_bytes);
     if context.has_failure
         || reserved.bytes < MIN_PEAK_BYTES

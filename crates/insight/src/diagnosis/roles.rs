@@ -83,10 +83,8 @@ fn by_category(blocks: &[(Category, Allocation)], until: u64, last_step: u64) ->
         Category::Unknown => !one.start_observed && lasts_until(one, last_step),
         _ => false,
     };
-    let mut parameters: BTreeMap<u64, u64> = BTreeMap::new();
-    for (_, one) in blocks.iter().filter(|(category, one)| is_parameter(*category, one)) {
-        *parameters.entry(one.size).or_default() += 1;
-    }
+    let of_model = blocks.iter().filter(|(category, one)| is_parameter(*category, one));
+    let parameters = size_counts(of_model.map(|(_, one)| one.size));
     let others = |category: Category| {
         let of_category = move |one: &&(Category, Allocation)| one.0 == category && !is_parameter(one.0, &one.1);
         blocks.iter().filter(of_category).map(|(_, one)| one)
@@ -125,10 +123,7 @@ fn sizes_like_parameters<'a>(
     parameters: &BTreeMap<u64, u64>,
     blocks: impl Iterator<Item = &'a Allocation>,
 ) -> BTreeSet<u64> {
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-    for one in blocks {
-        *counts.entry(one.size).or_default() += 1;
-    }
+    let counts = size_counts(blocks.map(|one| one.size));
     let widths: [fn(u64) -> u64; 3] = [|size| size, |size| size / 2, |size| size.saturating_mul(2)];
     let all: u64 = parameters.values().sum();
     let matches = |width: &fn(u64) -> u64| {
@@ -175,10 +170,7 @@ fn by_lifetime(blocks: &[Allocation], until: u64, last_step: u64, state_end: u64
     let first_long = pauses().find(|(_, pause)| *pause > TEMPORARY_EVENTS / 2 && *pause >= longest / 2);
     let created = first_long.map_or(u64::MAX, |(moment, _)| moment);
     let is_parameter = |one: &Allocation| lasts_until(one, last_step) && one.first_moment <= created;
-    let mut parameters: BTreeMap<u64, u64> = BTreeMap::new();
-    for one in blocks.iter().filter(|one| is_parameter(one)) {
-        *parameters.entry(one.size).or_default() += 1;
-    }
+    let parameters = size_counts(blocks.iter().filter(|one| is_parameter(one)).map(|one| one.size));
     let is_model = parameters.len() >= MIN_PARAMETER_SIZES;
     let is_state = |one: &Allocation| {
         let sizes = [one.size, one.size / 2, one.size.saturating_mul(2)];
@@ -209,13 +201,19 @@ fn by_lifetime(blocks: &[Allocation], until: u64, last_step: u64, state_end: u64
     blocks.iter().map(|one| (role(one), *one)).collect()
 }
 
-/// Returns how many complete copies of the parameters' sizes (with their numbers) some blocks of
-/// `sizes` contain: how often the sizes that make up most of the parameters' bytes occur.
-pub(super) fn copies(parameters: &BTreeMap<u64, u64>, sizes: impl Iterator<Item = u64>) -> u64 {
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+/// Counts how often each size occurs.
+pub(super) fn size_counts(sizes: impl Iterator<Item = u64>) -> BTreeMap<u64, u64> {
+    let mut counts = BTreeMap::new();
     for size in sizes {
         *counts.entry(size).or_default() += 1;
     }
+    counts
+}
+
+/// Returns how many complete copies of the parameters' sizes (with their numbers) some blocks of
+/// `sizes` contain: how often the sizes that make up most of the parameters' bytes occur.
+pub(super) fn copies(parameters: &BTreeMap<u64, u64>, sizes: impl Iterator<Item = u64>) -> u64 {
+    let counts = size_counts(sizes);
     let bytes = |size: u64, count: u64| size.saturating_mul(count);
     let all = parameters.iter().fold(0u64, |sum, (size, count)| sum.saturating_add(bytes(*size, *count)));
     let mut ratios: Vec<(u64, u64)> = parameters

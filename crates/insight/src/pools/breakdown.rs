@@ -23,14 +23,6 @@ pub struct ReservedBreakdown {
     pub releasable_bytes: u64,
 }
 
-impl ReservedBreakdown {
-    /// Returns the bytes that no live request needs: rounding, stuck and releasable.
-    #[must_use]
-    pub fn waste_bytes(&self) -> u64 {
-        self.rounding_bytes.saturating_add(self.stuck_bytes).saturating_add(self.releasable_bytes)
-    }
-}
-
 impl fmt::Display for ReservedBreakdown {
     /// Writes the parts that are not 0, each with its share of the reserved bytes: `requested 982
     /// MiB (96.0%), stuck 41 MiB (4.0%)`.

@@ -1,4 +1,4 @@
-//! What a verdict says, as a type; texts are made from it.
+//! The cause that a verdict names, its status and its confidence.
 
 use crate::diagnosis::Problem;
 use crate::failures::OomCause;
@@ -73,8 +73,8 @@ impl Status {
 
 /// How certain a verdict is. [`id`](Self::id) is the name in JSON.
 ///
-/// Over the labelled recordings, at least 98% of the verdicts that are `sure` and 85% of those that
-/// are `likely` are right (`docs/diagnose.md`).
+/// Over the labelled recordings, at least 98% of the `sure` verdicts and 85% of the `likely` ones
+/// are right (`docs/diagnose.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
     /// A guess from sizes and lifetimes.

@@ -38,8 +38,6 @@ pub struct Verdict {
     pub site: Option<String>,
     /// The bytes that the problem costs.
     pub bytes: Option<u64>,
-    /// The index of the finding that it is about, in [`Diagnosed::findings`].
-    pub finding: Option<usize>,
     /// What the memory state at the end shows, if the recording has no history.
     pub held: Option<HeldMemory>,
     /// The rules that cannot answer, each with what the recording lacks.
@@ -98,7 +96,6 @@ fn of_finding(diagnosed: &Diagnosed, first: &Finding) -> Verdict {
         event: Some(if oom.is_some() { first.events.0 } else { first.events.1 }),
         site: Some(site).filter(|site| !site.is_empty() && device.is_some_and(names_program)),
         bytes: Some(first.bytes),
-        finding: Some(0),
         held: None,
         unanswered: Vec::new(),
     }
@@ -141,10 +138,10 @@ fn without_finding(recording: &Recording, diagnosed: &Diagnosed, unanswered: &[U
     // The device with most memory stands for all.
     let device = diagnosed.devices.iter().max_by_key(|one| (one.peak_reserved.bytes, std::cmp::Reverse(one.device)));
     let essential: Vec<&UnansweredRule> = unanswered.iter().filter(|one| one.rule.is_essential()).collect();
-    let held = device.map(|one| HeldMemory::at_end(recording, one.device));
     let lacks_history = essential.iter().any(|one| one.missing.contains(&Evidence::History));
+    let held = device.filter(|_| lacks_history).map(|one| HeldMemory::at_end(recording, one.device));
     let (cause, summary, confidence) = match (device, &held) {
-        (Some(_), Some(held)) if lacks_history => (Cause::NoHistory, text::without_history(held), Confidence::Sure),
+        (_, Some(held)) => (Cause::NoHistory, text::without_history(held), Confidence::Sure),
         (Some(device), _) if !essential.is_empty() => {
             (Cause::Unknown, text::partly_unknown(device, &essential), Confidence::Likely)
         }
@@ -169,8 +166,7 @@ fn without_finding(recording: &Recording, diagnosed: &Diagnosed, unanswered: &[U
         event: None,
         site: None,
         bytes: None,
-        finding: None,
-        held: held.filter(|_| cause == Cause::NoHistory),
+        held,
         unanswered: Vec::new(),
     }
 }

@@ -1,7 +1,8 @@
 //! Diagnoses of the labelled recordings: the problem and the function at fault.
 
-use vramscope_insight::diagnosis::{Diagnosis, Finding, Rule, Severity};
+use vramscope_insight::diagnosis::{Diagnosed, Diagnosis, Finding, Rule, Severity};
 use vramscope_insight::evidence::Evidence;
+use vramscope_insight::history::History;
 use vramscope_pool::Settings;
 use vramscope_trace::Recording;
 
@@ -13,12 +14,20 @@ const HOST: &str = "../../tests/labelled/host";
 
 /// Diagnoses a recording of a program that could reserve `limit_bytes`, `max_events` at a time.
 fn diagnose(recording: &Recording, limit_bytes: Option<u64>, max_events: u64) -> Vec<Finding> {
+    diagnosed(recording, &history(recording), &settings(recording, limit_bytes), max_events).findings
+}
+
+/// Returns the settings that a recording was made under, with the limit of the pool.
+pub(crate) fn settings(recording: &Recording, limit_bytes: Option<u64>) -> Settings {
     let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
-    let settings = Settings { limit_bytes, ..settings };
-    let history = history(recording);
-    let mut diagnosis = Diagnosis::new(recording, &history, &settings).expect("the recording is readable");
+    Settings { limit_bytes, ..settings }
+}
+
+/// Applies the rules to a recording, `max_events` at a time, without checking remedies.
+pub(crate) fn diagnosed(recording: &Recording, history: &History, settings: &Settings, max_events: u64) -> Diagnosed {
+    let mut diagnosis = Diagnosis::new(recording, history, settings).expect("the recording is readable");
     while !diagnosis.step(recording, max_events).expect("the recording is readable") {}
-    diagnosis.finish(recording, &history).expect("the recording is readable").findings
+    diagnosis.finish(recording, history).expect("the recording is readable")
 }
 
 /// Checks what holds for the findings of every recording.

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use vramscope_insight::diagnosis::{Diagnosed, Diagnosis, Problem, Rule, Severity};
+use vramscope_insight::diagnosis::{Diagnosed, Problem, Rule, Severity};
 use vramscope_insight::evidence::Evidence;
 use vramscope_insight::verdict::{Cause, Confidence, DiagnosisReport, Status, Verdict};
 use vramscope_insight::what_if::{DeviceWorkload, first_histories};
-use vramscope_pool::Settings;
 use vramscope_trace::{
     Annotation, Definition, Event, EventKind, IndexedEncoder, RangeCopy, Recording, RecordingInfo, Relabel, Sink,
     SiteId,
 };
 
 use crate::autopsy::{LABELLED, Label, history};
+use crate::diagnosis;
 use crate::recordings::{recorded_in, recordings_in, snapshots};
 
 /// Recordings whose first answer was once wrong.
@@ -26,11 +26,8 @@ const LIBRARIES: &str = "../../tests/labelled/libraries";
 
 /// Diagnoses a recording and checks the remedies.
 fn diagnosed(recording: &Recording) -> Diagnosed {
-    let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
-    let history = history(recording);
-    let mut diagnosis = Diagnosis::new(recording, &history, &settings).expect("the recording is readable");
-    while !diagnosis.step(recording, u64::MAX).expect("the recording is readable") {}
-    let mut found = diagnosis.finish(recording, &history).expect("the recording is readable");
+    let (settings, history) = (diagnosis::settings(recording, None), history(recording));
+    let mut found = diagnosis::diagnosed(recording, &history, &settings, u64::MAX);
     let devices = found.devices_to_check();
     for first in first_histories(recording).expect("the recording is readable") {
         if !devices.contains(&first.history.device()) {
