@@ -130,7 +130,8 @@ class ShowTest(ProgramTest):
             """,
             KERNEL,
         )
-        plain, registered, html = output.split("\n", 2)
+        verdict, plain, registered, html = output.split("\n", 3)
+        self.assertRegex(verdict, r"^No problem found: ")
         self.assertRegex(plain, r"^vramscope: run <b>\.pickle\.zst: http://127\.0\.0\.1:\d+/\?token=")
         self.assertEqual(registered, "['vramscope']")
         self.assertIn("run &lt;b&gt;.pickle.zst", html)
