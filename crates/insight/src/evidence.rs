@@ -25,6 +25,8 @@ pub enum Evidence {
     Steps,
     /// The free memory of the device over time.
     DeviceMemory,
+    /// A history whose reserved peak the simulation reproduces, so that other settings can be tried.
+    Reproduction,
 }
 
 impl Evidence {
@@ -38,6 +40,7 @@ impl Evidence {
             Self::ProgramFrames => "no frames of the program in its call stacks",
             Self::Steps => "too few steps to compare",
             Self::DeviceMemory => "no samples of the device's free memory",
+            Self::Reproduction => "a history that the simulation does not reproduce",
         }
     }
 
@@ -51,9 +54,15 @@ impl Evidence {
             Self::ProgramFrames => "Record with Python stacks: `vramscope run train.py`.",
             Self::Steps => "Call `vramscope.mark(\"step\")` in each step, and record at least 6 steps.",
             Self::DeviceMemory => "Record with `vramscope run train.py`, which samples the device's free memory.",
+            Self::Reproduction => {
+                "Run the program with `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, and record that, too."
+            }
         }
     }
 }
+
+/// Minimum number of events of a history that began late: fewer show nothing but their moment.
+const MIN_LATE_EVENTS: u64 = 50;
 
 /// The evidence that a recording has about one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,10 +74,10 @@ impl DeviceEvidence {
     #[must_use]
     pub fn new(recording: &Recording, device: DeviceId, steps: &Steps, events: u64, memory_samples: usize) -> Self {
         let (info, definitions) = (recording.info(), recording.definitions());
-        let has_history = events > 0;
         let is_complete = recording.first_event() == 0
             && recording.lost_events() == 0
             && info.device(device).is_none_or(|info| info.history_complete);
+        let has_history = events >= if is_complete { 1 } else { MIN_LATE_EVENTS };
         let stacks = RecordedStacks::new(definitions);
         let mut sites = (1..=definitions.site_count()).filter_map(|site| u32::try_from(site).ok()).map(SiteId);
         let has_program_frames =

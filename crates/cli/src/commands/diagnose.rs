@@ -78,14 +78,16 @@ fn finding_text(finding: &Finding) -> String {
         (first, last) => format!("events {} to {}", Count(first), Count(last)),
     };
     let mut text = format!(
-        "{}: {} on {}, {events}: {}\n  at {}\n  {}\n",
+        "{}: {} on {}, {events}: {}\n",
         finding.severity.name().to_uppercase(),
         finding.problem.id(),
         finding.device,
         ByteSize(finding.bytes),
-        finding.site,
-        finding.summary
     );
+    if !finding.site.is_empty() {
+        text += &format!("  at {}\n", finding.site);
+    }
+    text += &format!("  {}\n", finding.summary);
     if let Some(remedy) = &finding.remedy {
         text += &format!("  Remedy: {remedy}\n");
     }

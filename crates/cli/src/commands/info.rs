@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramscope_insight::verdict::Verdict;
-use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
+use vramscope_trace::{ByteSize, Count, DurationNs};
 
 use crate::error::Result;
 use crate::escape::escape_controls;
@@ -67,7 +67,14 @@ fn text(summary: &Summary) -> String {
     row("settings", &summary.program.alloc_conf);
     let events = Count(summary.events).of("event", "events");
     let duration = DurationNs(summary.duration_ns);
-    row("history", &if summary.lacks_times { events } else { format!("{events} in {duration}") });
+    row(
+        "history",
+        &match (summary.events, summary.lacks_times) {
+            (0, _) => "none: what was allocated and freed before is unknown".to_owned(),
+            (_, true) => events,
+            (_, false) => format!("{events} in {duration}"),
+        },
+    );
     if summary.lost_events > 0 {
         row("lost", &Count(summary.lost_events).of("event", "events"));
     }
@@ -98,27 +105,26 @@ fn device_text(summary: &DeviceSummary) -> String {
             event.flatten().map_or_else(String::new, |event| Count(event).to_string()),
         ]);
     };
+    let peak = |bytes: u64, event| (summary.events > 0).then_some((bytes, event));
     let DeviceSummary { peak_allocated_event, peak_active_event, peak_reserved_event, .. } = *summary;
-    row("allocated", summary.allocated_bytes, Some((summary.peak_allocated_bytes, peak_allocated_event)));
-    row("active", summary.active_bytes, Some((summary.peak_active_bytes, peak_active_event)));
-    row("reserved", summary.reserved_bytes, Some((summary.peak_reserved_bytes, peak_reserved_event)));
+    row("allocated", summary.allocated_bytes, peak(summary.peak_allocated_bytes, peak_allocated_event));
+    row("active", summary.active_bytes, peak(summary.peak_active_bytes, peak_active_event));
+    row("reserved", summary.reserved_bytes, peak(summary.peak_reserved_bytes, peak_reserved_event));
     row("requested", summary.requested_bytes, None);
     row("free", summary.free_bytes, None);
     let table = table::render(table, None);
     let largest = ByteSize(summary.largest_free_bytes);
     let free_blocks = Count(summary.free_blocks).of("free block", "free blocks");
-    let fragmentation = Percent(summary.fragmentation);
     let segments = Count(summary.segments).of("segment", "segments");
     let blocks = Count(summary.blocks).of("live block", "live blocks");
     let events = Count(summary.events).of("event", "events");
     let ooms = Count(summary.ooms).of("out-of-memory error", "out-of-memory errors");
-    let history = if summary.history_complete {
-        "history complete: recorded since the allocator was empty"
-    } else {
-        "history incomplete: memory was in use before the first event, or events are missing"
+    let mut text = format!("\n{title}\n{table}  reserved: {}\n", summary.reserved_parts);
+    text += &format!("  {segments}, {blocks}; {free_blocks}, largest {largest}\n");
+    let history = match (summary.events, summary.history_complete) {
+        (0, _) => return text,
+        (_, true) => "history complete: recorded since the allocator was empty",
+        (_, false) => "history incomplete: memory was in use before the first event, or events are missing",
     };
-    format!(
-        "\n{title}\n{table}  {free_blocks}, largest {largest}; fragmentation {fragmentation}\n  \
-         {segments}, {blocks}; {events}, {ooms}\n  {history}\n"
-    )
+    text + &format!("  {events}, {ooms}\n  {history}\n")
 }

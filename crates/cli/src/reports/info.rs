@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use serde::Serialize;
-use vramscope_insight::placement::recording_notes;
+use vramscope_insight::placement::{recorded_settings, recording_notes};
+use vramscope_insight::pools::{ReservedBreakdown, device_usage};
 use vramscope_trace::{DeviceId, DeviceState, MemoryState, Peak, Recording, Replay};
 
 use crate::error::{CommandError, Result};
@@ -23,7 +24,7 @@ pub(crate) struct Summary {
     pub(crate) events: u64,
     pub(crate) lost_events: u64,
     pub(crate) duration_ns: u64,
-    /// Whether the source has no times; `duration_ns` then has no meaning.
+    /// Whether the source has no times; `duration_ns` is then 0.
     pub(crate) lacks_times: bool,
     /// Limitations of the recording that the user must know.
     pub(crate) notes: Vec<String>,
@@ -69,6 +70,9 @@ pub(crate) struct DeviceSummary {
     pub(crate) free_blocks: u64,
     pub(crate) largest_free_bytes: u64,
     pub(crate) fragmentation: f64,
+    /// What the reserved bytes consist of, for the terminal.
+    #[serde(skip)]
+    pub(crate) reserved_parts: ReservedBreakdown,
     pub(crate) segments: u64,
     pub(crate) blocks: u64,
     pub(crate) ooms: u64,
@@ -93,6 +97,7 @@ fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryS
         Some(summarize_device(id, recording, start.device(id), end))
     };
     let info = recording.info();
+    let lacks_times = info.lacks_times || recording.events() == 0;
     Summary {
         file: path.to_string_lossy().into_owned(),
         format,
@@ -104,8 +109,8 @@ fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryS
         },
         events: recording.events(),
         lost_events: recording.lost_events(),
-        duration_ns: recording.end_ns().saturating_sub(recording.start_ns()),
-        lacks_times: info.lacks_times,
+        duration_ns: if lacks_times { 0 } else { recording.end_ns().saturating_sub(recording.start_ns()) },
+        lacks_times,
         notes: recording_notes(info),
         devices: recording.devices().filter_map(device).collect(),
     }
@@ -151,6 +156,7 @@ fn summarize_device(
         free_blocks: free.blocks,
         largest_free_bytes: free.largest,
         fragmentation: free.fragmentation(),
+        reserved_parts: ReservedBreakdown::from(&device_usage(end, &recorded_settings(recording.info()))),
         segments: end.segments().len() as u64,
         blocks: end.blocks().len() as u64,
         ooms: end.ooms(),

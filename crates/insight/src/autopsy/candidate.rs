@@ -40,6 +40,22 @@ pub enum RemedyKind {
 }
 
 impl RemedyKind {
+    /// Returns lines that show the remedy, of a program or for the shell; empty if its detail says
+    /// it all.
+    #[must_use]
+    pub(crate) const fn code(self) -> &'static [&'static str] {
+        match self {
+            Self::Synchronize => &["torch.cuda.synchronize()  # before the failed request"],
+            Self::EmptyCache => &["torch.cuda.empty_cache()  # before the failed request"],
+            Self::WaitStream => &["torch.cuda.current_stream().wait_stream(other)  # not: tensor.record_stream(other)"],
+            Self::Checkpoint => &["x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"],
+            Self::SmallerState => &["optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())"],
+            Self::LargerCap => &["torch.cuda.set_per_process_memory_fraction(1.0)  # or more than now"],
+            Self::FreeOutside => &["nvidia-smi  # lists the processes that hold memory"],
+            _ => &[],
+        }
+    }
+
     /// Returns the machine-readable name.
     #[must_use]
     pub const fn id(self) -> &'static str {

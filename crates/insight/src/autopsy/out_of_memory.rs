@@ -54,7 +54,7 @@ pub struct OutOfMemory {
     /// begins. Empty without steps.
     pub(super) step_starts: Vec<u64>,
     /// Whether a complete step follows in the recording.
-    pub(super) is_continued: bool,
+    pub is_continued: bool,
     /// The numbers of the lines that grow from step to step.
     pub(super) growing: std::collections::BTreeSet<u32>,
 }

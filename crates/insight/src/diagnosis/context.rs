@@ -55,8 +55,10 @@ impl Context<'_> {
             peak_allocated: self.peak_allocated,
             peak_reserved: self.peak_reserved,
             peak_active_bytes: self.peak_active_bytes,
+            capacity_bytes: self.capacity_bytes(),
             kept_copies: None,
             is_reproduced: None,
+            lesser_saving: None,
         }
     }
 
@@ -101,17 +103,13 @@ impl Context<'_> {
             site,
             summary,
             remedy: None,
+            code: problem.remedy_code(),
             steps_left: None,
             checked: None,
             names_call: true,
             trials: Vec::new(),
         }
     }
-}
-
-/// Returns true if `bytes` are at least `percent` of `total`, and not 0.
-pub(super) fn is_share(bytes: u64, percent: u64, total: u64) -> bool {
-    u128::from(bytes) * 100 >= u128::from(total) * u128::from(percent) && bytes > 0
 }
 
 /// Returns the sum of the sizes of allocations.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, SiteId};
 
-use super::context::{Context, is_share, total_bytes};
-use super::finding::{Finding, Problem, Severity};
+use super::context::{Context, total_bytes};
+use super::finding::{Finding, Problem, Severity, is_share};
 use super::remedy::omitted;
 use super::roles::{Role, copies, size_counts};
 use crate::autopsy::RecordingLines;
@@ -39,7 +39,7 @@ pub(super) enum Copies {
 /// loaded from a file, and an optimizer's state that was loaded while another was in use.
 pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Copies> {
     let definitions = context.recording.definitions();
-    let (loaded, deep_copied) = (sites_of(definitions, LOAD), sites_of(definitions, DEEP_COPY));
+    let (loaded, deep_copied) = (loaded_sites(definitions), sites_of(definitions, DEEP_COPY));
     let is_of_pass = |one: &Allocation| matches!(lines.category_of(one), Category::Activation | Category::Gradient);
     let first_pass = context.lifetimes.iter().find(is_of_pass)?.first_moment;
     let model = Model::find(context, lines, first_pass)?;
@@ -182,6 +182,11 @@ fn model_state(context: &Context<'_>, lines: &RecordingLines<'_>, loaded: &BTree
 /// Counts the requested sizes of some blocks.
 fn requested_counts(blocks: impl Iterator<Item = Allocation>) -> SizeCounts {
     size_counts(blocks.map(|one| one.requested))
+}
+
+/// Returns the sites whose requests were made by `torch.load`.
+pub(super) fn loaded_sites(definitions: &Definitions) -> BTreeSet<SiteId> {
+    sites_of(definitions, LOAD)
 }
 
 /// Returns the sites whose stack has a frame of a library's file.

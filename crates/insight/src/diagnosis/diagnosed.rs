@@ -8,7 +8,10 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{DeviceId, FormatError, Recording};
 
 use super::examined::ExaminedDevice;
-use super::finding::{CheckedRemedy, Finding, LARGE_SAVING_BYTES, Problem, Severity, reproduces_peak};
+use super::finding::{
+    CheckedRemedy, Finding, LARGE_SAVING_BYTES, MIN_OVER_RESERVED_PERCENT, MIN_SMALL_OVER_RESERVED_PERCENT, Problem,
+    Severity, is_share, reproduces_peak,
+};
 use super::remedy::advised_trials;
 use crate::autopsy::{Autopsy, MAX_SEARCHES, RemedySearch};
 use crate::history::History;
@@ -38,15 +41,21 @@ impl Diagnosed {
     /// Adds the findings that their [check](Finding::check) has proven to the others. Call it once
     /// all devices are checked.
     pub fn adopt_proven(&mut self) {
-        let prove = |one: Finding| {
-            let CheckedRemedy { saves_bytes, peak_reserved_bytes, .. } = one.checked?;
-            let severity = match saves_bytes {
-                LARGE_SAVING_BYTES.. => Severity::of(saves_bytes, saves_bytes.saturating_add(peak_reserved_bytes)),
-                _ => Severity::Low,
+        let mut proven = Vec::new();
+        for one in self.unproven.drain(..) {
+            let Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, .. }) = one.checked else { continue };
+            let recorded_bytes = saves_bytes.saturating_add(peak_reserved_bytes);
+            let (least_percent, severity) = match saves_bytes {
+                LARGE_SAVING_BYTES.. => (MIN_OVER_RESERVED_PERCENT, Severity::of(saves_bytes, recorded_bytes)),
+                _ => (MIN_SMALL_OVER_RESERVED_PERCENT, Severity::Low),
             };
-            Some(Finding { bytes: saves_bytes, severity, ..one })
-        };
-        let proven: Vec<Finding> = self.unproven.drain(..).filter_map(prove).collect();
+            let finding = Finding { bytes: saves_bytes, severity, ..one };
+            if is_share(saves_bytes, least_percent, recorded_bytes) {
+                proven.push(finding);
+            } else if let Some(device) = self.devices.iter_mut().find(|device| device.device == finding.device) {
+                device.lesser_saving = Some(finding);
+            }
+        }
         // Temporaries that no line of the program requested, such as workspaces of convolutions,
         // cannot be avoided by it.
         let is_explained = |one: &Finding| {

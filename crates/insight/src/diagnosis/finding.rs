@@ -11,11 +11,14 @@ use crate::autopsy::{Autopsy, OomCause, OutOfMemory, Remedies, RemedyKind};
 /// Divisor: a twentieth of the recorded reserved peak is the least saving that counts, and the most
 /// growth that a remedy for other figures may cause.
 const MIN_SAVING: u64 = 20;
+/// Divisor: a simulation reproduces the recording if its reserved peak is within a hundredth of the
+/// recorded one.
+const MAX_DEVIATION: u64 = 100;
 /// Minimum saving by other settings, in percent of the recorded reserved peak, that shows that much
 /// more is reserved than needed.
 pub(super) const MIN_OVER_RESERVED_PERCENT: u64 = 15;
 /// Minimum saving by other settings, in percent, if it is less than [`LARGE_SAVING_BYTES`].
-const MIN_SMALL_OVER_RESERVED_PERCENT: u64 = 20;
+pub(super) const MIN_SMALL_OVER_RESERVED_PERCENT: u64 = 20;
 /// Bytes from which on a saving is large.
 pub(super) const LARGE_SAVING_BYTES: u64 = 256 << 20;
 /// Divisor: among settings whose reserved peaks differ by less than a hundredth, the simplest are
@@ -131,6 +134,33 @@ impl Problem {
             Self::GrowthOutside => "outside.growth",
         }
     }
+
+    /// Returns lines of a program that show the remedy of a problem; empty if a sentence says it all.
+    pub(super) const fn remedy_code(self) -> &'static [&'static str] {
+        match self {
+            Self::GrowthOfOutputs => &["outputs.append(output.detach().cpu())"],
+            Self::GrowthOfSummedLoss => &["total += loss.item()  # not: total += loss"],
+            Self::GrowthOfHooks => &["handle = module.register_forward_hook(hook)", "handle.remove()  # after use"],
+            Self::GrowthOfCache => &[
+                "kept.append(tensor.cpu())  # not: kept.append(tensor)",
+                "kept = collections.deque(maxlen=100)  # or keep only the last ones",
+            ],
+            Self::CopiedWeights => &[
+                "model.load_state_dict(torch.load(path, map_location=\"cpu\"))",
+                "copy = {name: one.cpu() for name, one in model.state_dict().items()}",
+            ],
+            Self::CopiedOptimizerState => {
+                &["state = torch.load(path, map_location=\"cpu\")", "optimizer.load_state_dict(state); del state"]
+            }
+            Self::EmptiedCache => &["# remove from the loop: torch.cuda.empty_cache()"],
+            Self::DominantOptimizerState => &["optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())"],
+            Self::DominantGradients => &["optimizer.zero_grad(set_to_none=True)"],
+            Self::DominantActivations => RemedyKind::Checkpoint.code(),
+            Self::PendingFrees => RemedyKind::WaitStream.code(),
+            Self::PrivatePools => &["torch.cuda.graph(graph, pool=first_graph.pool())"],
+            _ => &[],
+        }
+    }
 }
 
 /// How serious a finding is, by its bytes.
@@ -232,10 +262,12 @@ pub struct Finding {
     pub steps_left: Option<u64>,
     /// What helps, if something is known, as one sentence.
     pub remedy: Option<String>,
+    /// Lines of a program that show the remedy; empty for settings, and if the sentence says it all.
+    pub code: &'static [&'static str],
     /// The result of the simulation of the remedy; `None` if it was not checked.
     pub checked: Option<CheckedRemedy>,
     /// Whether `site` names a call of the program, not sizes and stream.
-    pub(super) names_call: bool,
+    pub(crate) names_call: bool,
     /// Changes to simulate.
     pub(super) trials: Vec<Trial>,
 }
@@ -260,7 +292,11 @@ impl Finding {
     /// one, the first that is not checked.
     pub fn set_remedies(&mut self, remedies: &Remedies) {
         let checked = remedies.remedies.iter().find(|remedy| remedy.is_checked);
-        let Some(remedy) = checked.or(remedies.remedies.first()) else { return };
+        let is_outside = self.problem == Problem::OutOfMemory(OomCause::Outside);
+        // What others hold is the cause, even if a smaller program would fit beside it.
+        let freed = remedies.remedies.iter().find(|remedy| is_outside && remedy.kind == RemedyKind::FreeOutside);
+        let Some(remedy) = freed.or(checked).or(remedies.remedies.first()) else { return };
+        self.code = remedy.kind.code();
         let mut letters = remedy.detail.chars();
         self.remedy = Some(match (remedy.kind, letters.next()) {
             (RemedyKind::Setting, Some('P')) => format!("Set {} for the program.", remedy.detail),
@@ -280,15 +316,12 @@ impl Finding {
     /// [`Diagnosed::findings_to_check`](super::Diagnosed::findings_to_check).
     pub fn check(&mut self, workload: &Workload, capacity_bytes: Option<u64>) {
         let recorded = &workload.recorded;
-        // The least saving that counts, and the saving by which another trial must be better.
-        let (least_bytes, better_bytes) = match self.problem {
-            Problem::OverReserved => {
-                let percent = |percent: u64| recorded.peak_reserved_bytes / 100 * percent;
-                let small_bytes = LARGE_SAVING_BYTES.min(percent(MIN_SMALL_OVER_RESERVED_PERCENT));
-                // The trials are sorted, the simplest settings first.
-                (percent(MIN_OVER_RESERVED_PERCENT).max(small_bytes), recorded.peak_reserved_bytes / SIMPLER_PART)
-            }
-            _ => (recorded.peak_reserved_bytes / MIN_SAVING, 0),
+        let least_bytes = recorded.peak_reserved_bytes / MIN_SAVING;
+        // The saving by which another trial must be better.
+        let better_bytes = match self.problem {
+            // The trials are sorted, the simplest settings first.
+            Problem::OverReserved => recorded.peak_reserved_bytes / SIMPLER_PART,
+            _ => 0,
         };
         for trial in &self.trials {
             let run = workload.edited(&trial.edits).simulate(&trial.settings, capacity_bytes);
@@ -336,8 +369,16 @@ impl Finding {
     }
 }
 
-/// Returns true if a simulated run of the unchanged program has the recorded reserved peak. Only
-/// then can remedies be [checked](Finding::check). The pool may reserve `capacity_bytes`.
+/// Returns true if a simulated run of the unchanged program has the recorded reserved peak, up to
+/// 1%: where the free blocks of older segments were is unknown if recording began late. Only then
+/// can remedies be [checked](Finding::check). The pool may reserve `capacity_bytes`.
 pub(super) fn reproduces_peak(workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>) -> bool {
-    workload.simulate(settings, capacity_bytes).peak_reserved_bytes == workload.recorded.peak_reserved_bytes
+    let (simulated, recorded) = (workload.simulate(settings, capacity_bytes), &workload.recorded);
+    let deviation = simulated.peak_reserved_bytes.abs_diff(recorded.peak_reserved_bytes);
+    deviation <= recorded.peak_reserved_bytes / MAX_DEVIATION
+}
+
+/// Returns true if `bytes` are at least `percent` of `total`, and not 0.
+pub(super) fn is_share(bytes: u64, percent: u64, total: u64) -> bool {
+    u128::from(bytes) * 100 >= u128::from(total) * u128::from(percent) && bytes > 0
 }

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, Frame, FrameOrigin, StackId, frame_origin};
+use vramscope_trace::{
+    Allocation, ByteSize, Category, Count, Definitions, Frame, FrameOrigin, SiteId, StackId, frame_origin,
+};
 
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity};
-use super::remedy::{freed_in_step, omitted};
+use super::remedy::{allocated_once, freed_in_step, omitted};
 use super::roles::Role;
 use crate::autopsy::{Growing, RecordingLines};
 use crate::frames::{frame_label, innermost_own_frame};
@@ -32,6 +34,11 @@ const SOON_STEPS: u64 = 100;
 const PREALLOCATE: &str = "Allocate the cache once for the longest sequence (transformers: \
                            cache_implementation=\"static\"), or in pages of a fixed length: concatenation also \
                            needs the old and the new tensor at once.";
+/// Lines of a program that do so.
+const PREALLOCATE_CODE: &[&str] = &[
+    "keys = torch.empty(batch, heads, longest, width, device=\"cuda\")",
+    "keys[:, :, length] = key  # not: keys = torch.cat((keys, key), dim=2)",
+];
 /// Maximum number of steps of a forecast; longer ones are left out, because programs change.
 const MAX_FORECAST_STEPS: u64 = 100_000;
 
@@ -44,17 +51,18 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
     let growth = growing_lines(context, lines)?;
     let mut grown = growth.blocks(context, lines, first.to_event..last.from_event, last.to_event);
     let mut grown_bytes = total_bytes(&grown);
-    let mut is_concatenated = false;
+    // The last versions of tensors that each step replaces by longer ones.
+    let mut replaced = None;
     if let GrowingLines::Lines(growing) = &growth {
-        // A tensor that each step replaces by a longer one grows, too.
         let latest = growth.blocks(context, lines, last.from_event..last.to_event, last.to_event);
         let latest_bytes = growing.bytes.saturating_sub(grown_bytes).min(total_bytes(&latest));
-        is_concatenated = latest_bytes > grown_bytes;
-        if is_concatenated {
+        if latest_bytes > grown_bytes {
             grown_bytes = grown_bytes.saturating_add(latest_bytes);
-            grown.extend(latest);
+            grown.extend(&latest);
+            replaced = Some(latest);
         }
     }
+    let is_concatenated = replaced.is_some();
     if grown_bytes < context.peak_allocated.bytes / MIN_SHARE || grown_bytes == 0 {
         return None;
     }
@@ -63,8 +71,10 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         true => Problem::GrowthOfCache,
         false => pattern(context, lines, &grown, compared.len()),
     };
+    // Sizes alone suggest a cause, and do not show it.
+    let likelihood = if has_stacks(context.recording.definitions(), &grown) { "" } else { "probably, " };
     let summary = format!(
-        "{} more are held after each step, {} after {}: {}.",
+        "{} more are held after each step, {} after {}: {likelihood}{}.",
         ByteSize(per_step),
         ByteSize(grown_bytes),
         Count(compared.len() as u64 - 1).of("step", "steps"),
@@ -94,7 +104,9 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         }
     }
     finding.remedy = Some(if is_concatenated { PREALLOCATE } else { remedy(problem) }.to_owned());
-    if is_concatenated {
+    if let Some(last) = replaced {
+        finding.code = PREALLOCATE_CODE;
+        finding.trials = vec![allocated_once(context, &versions_before(context, &last), &last)];
         return Some(finding);
     }
     // The trial changes all blocks of the growing lines. If only the sum of all lines grows, it
@@ -109,6 +121,17 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         freed_in_step(context, kept)
     }];
     Some(finding)
+}
+
+/// Returns the blocks that the sites of `last` requested earlier: the shorter versions of tensors
+/// that each step replaces by longer ones.
+fn versions_before(context: &Context<'_>, last: &[Allocation]) -> Vec<Allocation> {
+    let sites: BTreeSet<SiteId> = last.iter().map(|one| one.site).collect();
+    let moments: BTreeSet<u64> = last.iter().map(|one| one.first_moment).collect();
+    let end = moments.last().copied().unwrap_or(0);
+    let is_earlier =
+        |one: &Allocation| one.first_moment < end && sites.contains(&one.site) && !moments.contains(&one.first_moment);
+    context.lifetimes.iter().filter(is_earlier).collect()
 }
 
 /// Returns the blocks that were allocated after the step of the first block: the state of all
@@ -179,7 +202,7 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
     let all_bytes = total_bytes(grown);
     let most = |bytes: u64| bytes > all_bytes / 2;
     let of_category = |category| total_bytes(grown.iter().filter(|one| lines.category(one.site) == category));
-    let has_stacks = grown.iter().any(|one| definitions.stack(definitions.site(one.site).stack).next().is_some());
+    let has_stacks = has_stacks(definitions, grown);
     let looks_like_state = !has_stacks && look_like_state(context, grown);
     if most(of_category(Category::OptimizerState)) || looks_like_state {
         return Problem::GrowthOfOptimizers;
@@ -212,6 +235,11 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
         return Problem::GrowthOfHooks;
     }
     Problem::GrowthOfCache
+}
+
+/// Returns true if a request of some blocks has a call stack.
+fn has_stacks(definitions: &Definitions, blocks: &[Allocation]) -> bool {
+    blocks.iter().any(|one| definitions.stack(definitions.site(one.site).stack).next().is_some())
 }
 
 /// Returns true if blocks look like the state of an optimizer: nearly all have sizes of parameters,

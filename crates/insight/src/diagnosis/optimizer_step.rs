@@ -11,8 +11,8 @@ use vramscope_trace::{
     Allocation, ByteSize, Category, Definitions, FrameOrigin, Percent, SiteId, StringId, frame_origin,
 };
 
-use super::context::{Context, is_share, total_bytes};
-use super::finding::{Finding, Problem, Severity};
+use super::context::{Context, total_bytes};
+use super::finding::{Finding, Problem, Severity, is_share};
 use super::remedy::omitted;
 use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
@@ -24,6 +24,9 @@ const MIN_BYTES: u64 = 64 << 20;
 
 /// Maximum lifetime of a temporary, in events, where the recording shows no steps.
 const MAX_STEP_EVENTS: u64 = 4096;
+
+/// A line of an own optimizer that needs no temporary.
+const IN_PLACE: &[&str] = &["state.mul_(beta).add_(gradient)  # not: state = beta * state + gradient"];
 
 /// Who wrote the optimizer whose step needs temporaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +62,18 @@ fn of_author(
     }
     let share =
         format!("{} of the peak of {} ({})", ByteSize(bytes), ByteSize(peak.bytes), Percent::of(bytes, peak.bytes));
+    let replacement = blocks.iter().find_map(|one| replacement(context.recording.definitions(), one.site));
     let (summary, remedy) = match author {
         Author::PyTorch => (
             format!(
                 "{share} are temporaries of the optimizer's multi-tensor step, which updates all parameters at once."
             ),
-            "Create the optimizer with fused=True, or with foreach=False, which updates one parameter at a time.",
+            match replacement {
+                Some((false, _)) => "Create the optimizer with foreach=False, which updates one parameter at a time.",
+                _ => {
+                    "Create the optimizer with fused=True, or with foreach=False, which updates one parameter at a time."
+                }
+            },
         ),
         Author::Program => (
             format!(
@@ -79,6 +88,7 @@ fn of_author(
     finding.events = (peak.event, peak.event);
     finding.severity = Severity::Low;
     finding.remedy = Some(remedy.to_owned());
+    finding.code = replacement.map_or(IN_PLACE, |(_, code)| code);
     finding.trials = vec![omitted(context, context.lifetimes.iter().filter(is_freed))];
     Some(finding)
 }
@@ -97,6 +107,22 @@ fn is_multi_tensor(definitions: &Definitions, site: SiteId) -> bool {
     frames.any(|frame| {
         let function = definitions.string(frame.function);
         function.rsplit('.').next().unwrap_or(function).starts_with("_multi_tensor_")
+    })
+}
+
+/// Returns how to create the optimizer of PyTorch whose multi-tensor step made a request without
+/// temporaries, and whether that needs `fused=True`. SGD, Adam and AdamW have a fused step on GPUs;
+/// AdamW calls Adam's function since PyTorch 2.8.
+fn replacement(definitions: &Definitions, site: SiteId) -> Option<(bool, &'static [&'static str])> {
+    definitions.stack(definitions.site(site).stack).find_map(|frame| {
+        let function = definitions.string(frame.function);
+        match function.rsplit('.').next().unwrap_or(function).strip_prefix("_multi_tensor_")? {
+            "adam" | "adamw" => {
+                Some((true, &["torch.optim.AdamW(model.parameters(), fused=True)  # or torch.optim.Adam"] as &[_]))
+            }
+            "sgd" => Some((true, &["torch.optim.SGD(model.parameters(), lr=lr, fused=True)"])),
+            _ => Some((false, &["optimizer = Optimizer(model.parameters(), foreach=False)  # the one in use"])),
+        }
     })
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
 
-use super::context::{Context, is_share, total_bytes};
-use super::finding::{Finding, Problem, Severity};
+use super::context::{Context, total_bytes};
+use super::copies::loaded_sites;
+use super::finding::{Finding, Problem, Severity, is_share};
 use super::remedy::{checkpointed_modules, omitted};
 use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
@@ -72,6 +73,10 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
         "Load checkpoints with map_location=\"cpu\", warm up with a small batch, or compute statistics in parts."
             .to_owned(),
     );
+    let loaded = loaded_sites(context.recording.definitions());
+    if gone.iter().any(|one| loaded.contains(&one.site)) {
+        finding.code = &["state = torch.load(path, map_location=\"cpu\")"];
+    }
     // Omit all blocks that the start frees, not only those at the peak: otherwise another copy or
     // batch of the start makes the next peak.
     let of_start = |one: &Allocation| one.first_moment <= begin && is_gone(one);

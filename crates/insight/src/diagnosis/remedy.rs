@@ -89,6 +89,17 @@ pub(super) fn omitted(context: &Context<'_>, blocks: impl IntoIterator<Item = Al
     changed(context, edits)
 }
 
+/// Returns the trial that requests the blocks `last` when the first of them and of `versions` is
+/// requested, and never requests `versions`: tensors that each step replaced by longer ones, made
+/// once at their final sizes.
+pub(super) fn allocated_once(context: &Context<'_>, versions: &[Allocation], last: &[Allocation]) -> Trial {
+    let mut edits = Edits::default();
+    let first = versions.iter().chain(last).map(|one| one.first_moment).min().unwrap_or(0);
+    versions.iter().for_each(|one| edits.divide(one.first_moment, 0));
+    last.iter().for_each(|one| edits.request_before(one.first_moment, first));
+    changed(context, edits)
+}
+
 /// Returns the trial in which the frees of blocks do not wait for other streams.
 pub(super) fn freed_at_once(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();

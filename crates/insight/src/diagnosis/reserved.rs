@@ -2,8 +2,8 @@
 
 use vramscope_trace::{ByteSize, Percent};
 
-use super::context::{Context, is_share};
-use super::finding::{Finding, MIN_OVER_RESERVED_PERCENT, Problem};
+use super::context::Context;
+use super::finding::{Finding, MIN_OVER_RESERVED_PERCENT, Problem, is_share};
 use crate::autopsy::RecordingLines;
 
 /// Minimum reserved peak, in bytes: less fits every GPU.

@@ -113,10 +113,23 @@ impl Rule {
         }
     }
 
+    /// Returns the evidence without which the rule cannot answer "no", in addition to what it
+    /// [needs](Self::needs): copies that were made before a late recording began do not show.
+    #[must_use]
+    pub const fn needs_for_no(self) -> &'static [Evidence] {
+        match self {
+            Self::Copies => &[Evidence::Beginning],
+            _ => &[],
+        }
+    }
+
     /// Returns true if "nothing found" needs an answer of this rule.
     #[must_use]
     pub const fn is_essential(self) -> bool {
-        matches!(self, Self::Failures | Self::Growth | Self::Waste | Self::Temporaries)
+        matches!(
+            self,
+            Self::Failures | Self::Growth | Self::Waste | Self::Temporaries | Self::OptimizerStep | Self::Copies
+        )
     }
 
     /// Returns what the rule answers, as the subject of "cannot be seen".

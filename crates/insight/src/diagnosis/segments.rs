@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_trace::{Allocation, ByteSize, Count, MempoolId, Segment, SiteId};
 
-use super::context::{Context, is_share, sizes_and_streams, total_bytes};
-use super::finding::{Finding, Problem, Severity};
+use super::context::{Context, sizes_and_streams, total_bytes};
+use super::finding::{Finding, Problem, Severity, is_share};
 use super::remedy::{freed_at_once, one_private_pool, without_emptying_cache};
 use crate::autopsy::RecordingLines;
 

@@ -27,4 +27,5 @@ pub use fragmentation_columns::{
 pub use holdings::{SiteHolding, site_holdings};
 pub use largest_requests::LargestRequests;
 pub use private_pools::{PrivatePool, private_pools};
+pub(crate) use usage::partial_page_bytes;
 pub use usage::{FreeMemory, PoolRow, PoolUsage, device_usage, free_memory, pool_rows, releasable_by_device};

@@ -98,11 +98,12 @@ pub struct PoolRow {
     pub usage: PoolUsage,
 }
 
-/// Returns the bytes of a free range of an expandable segment that are in pages with live blocks.
+/// Returns the bytes of a free range of a segment that are in pages with live blocks, if the segment
+/// is or were expandable.
 ///
 /// The mapped range `segment` begins at a page, because memory is mapped in whole pages. If its
 /// size is no whole number of the settings' pages, the pages are assumed to be 2 MiB.
-fn partial_page_bytes(settings: &Settings, segment: &Segment, address: u64, size: u64) -> u64 {
+pub(crate) fn partial_page_bytes(settings: &Settings, segment: &Segment, address: u64, size: u64) -> u64 {
     let page_bytes = match segment.pool.kind {
         PoolKind::Small => SMALL_SEGMENT_BYTES,
         PoolKind::Large => settings.large_segment_size_bytes.max(1),

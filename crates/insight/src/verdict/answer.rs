@@ -1,5 +1,7 @@
 //! Parts of a verdict: what helps, and what cannot be answered.
 
+use vramscope_trace::DeviceId;
+
 use crate::diagnosis::Rule;
 use crate::evidence::Evidence;
 
@@ -21,13 +23,16 @@ pub struct UnansweredRule {
     pub rule: Rule,
     /// The evidence that the recording lacks; never empty.
     pub missing: Vec<Evidence>,
+    /// The device about which it cannot answer; `None` if it cannot answer about any.
+    pub device: Option<DeviceId>,
 }
 
 impl UnansweredRule {
     /// Returns what the recording lacks and how to record it, as a sentence for each.
     #[must_use]
     pub fn needs(&self) -> String {
-        let sentence = |one: &Evidence| format!("The recording has {}. {}", one.missing(), one.how_to_record());
+        let has = self.device.map_or_else(|| "The recording has".to_owned(), |one| format!("About {one}, it has"));
+        let sentence = |one: &Evidence| format!("{has} {}. {}", one.missing(), one.how_to_record());
         self.missing.iter().map(sentence).collect::<Vec<_>>().join(" ")
     }
 }

@@ -6,6 +6,7 @@ use super::answer::{UnansweredRule, VerdictRemedy};
 use super::cause::{Cause, Confidence, Status};
 use super::held::HeldMemory;
 use super::text;
+use crate::autopsy::OutOfMemory;
 use crate::diagnosis::{Diagnosed, ExaminedDevice, Finding, Problem, Rule};
 use crate::evidence::Evidence;
 use crate::failures::OomCause;
@@ -13,9 +14,6 @@ use crate::failures::OomCause;
 /// Minimum share of the reserved peak, in percent, that a simulated remedy must save for a verdict
 /// to be sure by that alone.
 const MIN_PROOF_PERCENT: u64 = 10;
-/// Maximum share of the reserved peak, in percent, that no live request needs, of a program that is
-/// called healthy.
-const MAX_HEALTHY_WASTE_PERCENT: u64 = 15;
 
 /// What to say first about a recording.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,24 +46,63 @@ impl Verdict {
     /// Decides what to say first about a recording.
     #[must_use]
     pub fn new(recording: &Recording, diagnosed: &Diagnosed) -> Self {
-        let unanswered = unanswered_rules(&diagnosed.devices);
+        let unanswered = unanswered_rules(diagnosed);
         let verdict = match diagnosed.findings.first() {
             Some(first) => of_finding(diagnosed, first),
-            None => without_finding(recording, diagnosed, &unanswered),
+            None => without_finding(recording, diagnosed),
         };
-        Self { unanswered, ..verdict }
+        let summary = match verdict.device {
+            Some(device) if used(&diagnosed.devices).count() > 1 => {
+                format!("Device {}: {}", device.0, verdict.summary)
+            }
+            _ => verdict.summary,
+        };
+        Self { unanswered, summary, ..verdict }
     }
 }
 
-/// Returns the rules that lack evidence on every device, each with what is missing on the first.
-fn unanswered_rules(devices: &[ExaminedDevice]) -> Vec<UnansweredRule> {
-    let of_rule = |rule: Rule| {
-        let mut missing = devices.iter().map(|device| device.evidence.missing(rule.needs()));
-        let first = missing.next().unwrap_or_else(|| vec![Evidence::History]);
-        let is_unanswered = !first.is_empty() && missing.all(|one| !one.is_empty()) && !rule.needs().is_empty();
-        is_unanswered.then_some(UnansweredRule { rule, missing: first })
-    };
-    Rule::ALL.into_iter().filter_map(of_rule).collect()
+/// Returns the devices on which memory was reserved.
+fn used(devices: &[ExaminedDevice]) -> impl Iterator<Item = &ExaminedDevice> {
+    devices.iter().filter(|one| one.peak_reserved.bytes > 0)
+}
+
+/// Returns the rules that lack evidence about a device and found nothing on it, each once if it
+/// lacks the same evidence about all devices.
+fn unanswered_rules(diagnosed: &Diagnosed) -> Vec<UnansweredRule> {
+    let mut unanswered = Vec::new();
+    for rule in Rule::ALL.into_iter().filter(|rule| !rule.needs().is_empty()) {
+        let devices: Vec<&ExaminedDevice> = used(&diagnosed.devices).collect();
+        let mut lacking: Vec<(DeviceId, Vec<Evidence>)> = Vec::new();
+        for device in &devices {
+            let mut missing = device.missing(rule);
+            if missing.is_empty() {
+                missing = device.evidence.missing(rule.needs_for_no());
+            }
+            if !missing.is_empty() && !is_answered(diagnosed, rule, device.device) {
+                lacking.push((device.device, missing));
+            }
+        }
+        match lacking.first() {
+            None if devices.is_empty() => {
+                unanswered.push(UnansweredRule { rule, missing: vec![Evidence::History], device: None });
+            }
+            Some((_, first)) if lacking.len() == devices.len() && lacking.iter().all(|(_, one)| one == first) => {
+                unanswered.push(UnansweredRule { rule, missing: first.clone(), device: None });
+            }
+            _ => {
+                let of_device = |(device, missing)| UnansweredRule { rule, missing, device: Some(device) };
+                unanswered.extend(lacking.into_iter().map(of_device));
+            }
+        }
+    }
+    unanswered
+}
+
+/// Returns true if a finding about a device answers a rule. Failures because of memory outside of
+/// the pool also answer the question about that memory.
+fn is_answered(diagnosed: &Diagnosed, rule: Rule, device: DeviceId) -> bool {
+    let mut found = diagnosed.findings.iter().filter(|one| one.device == device).map(|one| one.problem);
+    found.any(|one| Rule::of(one) == rule || (rule == Rule::Outside && one == Problem::OutOfMemory(OomCause::Outside)))
 }
 
 /// Returns the verdict about the most serious finding.
@@ -77,7 +114,11 @@ fn of_finding(diagnosed: &Diagnosed, first: &Finding) -> Verdict {
     };
     let oom = first.failure_in(&diagnosed.autopsy);
     let summary = match (oom, growth) {
-        (Some(oom), growth) => text::failure(oom, first, growth),
+        (Some(oom), growth) => {
+            let of_device = diagnosed.autopsy.ooms().iter().filter(|one| one.failure.device == first.device);
+            let failed: Vec<&OutOfMemory> = of_device.collect();
+            text::failure(oom, first, growth, &failed)
+        }
         (None, _) => text::problem(first),
     };
     let (remedy, site) = match growth {
@@ -94,7 +135,7 @@ fn of_finding(diagnosed: &Diagnosed, first: &Finding) -> Verdict {
         confidence: device.map_or(Confidence::Possible, |device| confidence(device, first, oom.is_some())),
         device: Some(first.device),
         event: Some(if oom.is_some() { first.events.0 } else { first.events.1 }),
-        site: Some(site).filter(|site| !site.is_empty() && device.is_some_and(names_program)),
+        site: Some(site).filter(|site| !site.is_empty() && first.names_call && device.is_some_and(names_program)),
         bytes: Some(first.bytes),
         held: None,
         unanswered: Vec::new(),
@@ -133,29 +174,43 @@ fn confidence(device: &ExaminedDevice, finding: &Finding, is_failure: bool) -> C
     }
 }
 
+/// Returns the rules that must have an answer before a device is called healthy, and lack evidence
+/// about it.
+fn essential_unknown(device: &ExaminedDevice) -> Vec<(Rule, Vec<Evidence>)> {
+    let essential = Rule::ALL.into_iter().filter(|rule| rule.is_essential());
+    essential.map(|rule| (rule, device.missing(rule))).filter(|(_, missing)| !missing.is_empty()).collect()
+}
+
 /// Returns the verdict about a recording in which no rule found a problem.
-fn without_finding(recording: &Recording, diagnosed: &Diagnosed, unanswered: &[UnansweredRule]) -> Verdict {
-    // The device with most memory stands for all.
-    let device = diagnosed.devices.iter().max_by_key(|one| (one.peak_reserved.bytes, std::cmp::Reverse(one.device)));
-    let essential: Vec<&UnansweredRule> = unanswered.iter().filter(|one| one.rule.is_essential()).collect();
-    let lacks_history = essential.iter().any(|one| one.missing.contains(&Evidence::History));
-    let held = device.filter(|_| lacks_history).map(|one| HeldMemory::at_end(recording, one.device));
+fn without_finding(recording: &Recording, diagnosed: &Diagnosed) -> Verdict {
+    // The device about which least is known stands for all, and of several the one with most memory.
+    let device = used(&diagnosed.devices).max_by_key(|one| {
+        let unknown = essential_unknown(one);
+        let lacks_history = unknown.iter().any(|(_, missing)| missing.contains(&Evidence::History));
+        (lacks_history, !unknown.is_empty(), one.peak_reserved.bytes, std::cmp::Reverse(one.device))
+    });
+    let essential = device.map(essential_unknown).unwrap_or_default();
+    let lacks_history = essential.iter().any(|(_, missing)| missing.contains(&Evidence::History));
+    let held = device.filter(|_| lacks_history).map(|one| HeldMemory::at_end(recording, one));
     let (cause, summary, confidence) = match (device, &held) {
         (_, Some(held)) => (Cause::NoHistory, text::without_history(held), Confidence::Sure),
         (Some(device), _) if !essential.is_empty() => {
             (Cause::Unknown, text::partly_unknown(device, &essential), Confidence::Likely)
         }
         (Some(device), _) => {
-            let is_lean = u128::from(device.waste_bytes()) * 100
-                <= u128::from(device.peak_reserved.bytes) * u128::from(MAX_HEALTHY_WASTE_PERCENT);
-            let is_whole = device.evidence.has(Evidence::Beginning);
-            let confidence = if is_lean && is_whole { Confidence::Sure } else { Confidence::Likely };
-            (Cause::Healthy, text::healthy(device, is_lean, is_whole), confidence)
+            let is_certain = device.is_lean() && device.evidence.has(Evidence::Beginning);
+            let confidence = if is_certain { Confidence::Sure } else { Confidence::Likely };
+            (Cause::Healthy, text::healthy(device), confidence)
         }
         (None, _) => (Cause::NoHistory, "The recording is empty.".to_owned(), Confidence::Sure),
     };
     let status = if cause == Cause::Healthy { Status::Nothing } else { Status::CannotTell };
-    let remedy = (status == Status::CannotTell).then(|| text::how_to_record(&essential));
+    let remedy = match status {
+        Status::CannotTell => {
+            Some(text::how_to_record(essential.iter().flat_map(|(_, missing)| missing.iter().copied())))
+        }
+        _ => device.and_then(|one| one.kept_copies.as_ref()).and_then(text::remedy),
+    };
     Verdict {
         status,
         cause,

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use vramscope_pool::Settings;
-use vramscope_pool::size::SMALL_SEGMENT_BYTES;
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{Block, ByteSize, Count, DeviceId, DeviceState, PoolKind, Recording};
+use vramscope_trace::{Block, ByteSize, Count, DeviceState, Percent, Recording};
 
+use crate::diagnosis::ExaminedDevice;
 use crate::group::{GroupBy, Grouping};
 use crate::placement::recorded_settings;
-use crate::pools::{ReservedBreakdown, device_usage};
+use crate::pools::{ReservedBreakdown, device_usage, partial_page_bytes};
 
 /// Minimum number of blocks of one size that count as a family.
 const MIN_FAMILY_BLOCKS: u64 = 3;
@@ -44,8 +44,8 @@ pub struct HeldMemory {
     pub free_bytes: u64,
     /// Size of the largest free block in bytes.
     pub largest_free_bytes: u64,
-    /// Size of the device's memory in bytes, if it is recorded.
-    pub device_bytes: Option<u64>,
+    /// Bytes that the pool can get, if they are known: a cap, or the device's size.
+    pub capacity_bytes: Option<u64>,
     /// What the reserved bytes consist of.
     pub parts: ReservedBreakdown,
     /// Free bytes in whole pages of segments that also have live blocks: expandable segments could
@@ -56,13 +56,15 @@ pub struct HeldMemory {
     pub lines: Vec<(String, u64)>,
     /// Sizes of at least three blocks each, most bytes first.
     pub families: Vec<SizeFamily>,
+    /// Sizes of the largest blocks in bytes, largest first.
+    pub largest_blocks: Vec<u64>,
 }
 
 impl HeldMemory {
     /// Reads the memory of a device at the end of a recording.
     #[must_use]
-    pub fn at_end(recording: &Recording, device: DeviceId) -> Self {
-        let Some(state) = recording.end_state().device(device) else { return Self::default() };
+    pub fn at_end(recording: &Recording, device: &ExaminedDevice) -> Self {
+        let Some(state) = recording.end_state().device(device.device) else { return Self::default() };
         let (counters, free) = (state.counters(), state.free_space());
         let blocks: Vec<&Block> = state.blocks().collect();
         let settings = recorded_settings(recording.info());
@@ -71,11 +73,12 @@ impl HeldMemory {
             allocated_bytes: counters.allocated,
             free_bytes: free.total,
             largest_free_bytes: free.largest,
-            device_bytes: recording.info().device(device).map(|info| info.total_bytes).filter(|&bytes| bytes > 0),
+            capacity_bytes: device.capacity_bytes,
             parts: ReservedBreakdown::from(&device_usage(state, &settings)),
             free_page_bytes: free_page_bytes(state, &settings),
             lines: lines(recording, &blocks),
             families: families(&blocks),
+            largest_blocks: largest_sizes(&blocks),
         }
     }
 
@@ -85,8 +88,9 @@ impl HeldMemory {
     #[must_use]
     pub fn facts(&self) -> Vec<String> {
         let mut facts = vec![format!("reserved {}: {}", ByteSize(self.reserved_bytes), self.parts)];
-        if let Some(bytes) = self.device_bytes {
-            facts.push(format!("the device has {}", ByteSize(bytes)));
+        if let Some(bytes) = self.capacity_bytes {
+            let share = Percent::of(self.reserved_bytes, bytes);
+            facts.push(format!("the pool can get {}, of which {share} are reserved", ByteSize(bytes)));
         }
         let lines = self.lines.iter().take(LISTED);
         facts.extend(lines.map(|(line, bytes)| format!("{line} holds {}", ByteSize(*bytes))));
@@ -95,7 +99,12 @@ impl HeldMemory {
             let blocks = Count(one.blocks).of("block", "blocks");
             format!("{blocks} of {}: {}", ByteSize(one.size), ByteSize(one.bytes()))
         }));
-        facts.push(format!("a request of up to {} fits in the largest free block", ByteSize(self.largest_free_bytes)));
+        let sizes: Vec<String> = self.largest_blocks.iter().map(|&size| ByteSize(size).to_string()).collect();
+        facts.push(format!("largest blocks: {}", sizes.join(", ")));
+        facts.push(match self.largest_free_bytes {
+            0 => "no free block: each request needs memory from the driver".to_owned(),
+            bytes => format!("a request of up to {} fits in the largest free block", ByteSize(bytes)),
+        });
         if self.free_page_bytes > 0 {
             facts.push(format!(
                 "with expandable_segments:True, up to {} of the stuck bytes could be released",
@@ -126,17 +135,20 @@ fn lines(recording: &Recording, blocks: &[&Block]) -> Vec<(String, u64)> {
 fn free_page_bytes(device: &DeviceState, settings: &Settings) -> u64 {
     let mut bytes = 0u64;
     for segment in device.segments().filter(|segment| !segment.expandable && !device.is_free(segment)) {
-        let page_bytes = match segment.pool.kind {
-            PoolKind::Small => SMALL_SEGMENT_BYTES,
-            PoolKind::Large => settings.large_segment_size_bytes.max(1),
-        };
-        for extent in device.extents(segment).filter(|extent| extent.block.is_none()) {
-            let (start, end) = (extent.address - segment.address, extent.address - segment.address + extent.size);
-            let pages = (end / page_bytes).saturating_sub(start.div_ceil(page_bytes));
-            bytes = bytes.saturating_add(pages.saturating_mul(page_bytes));
+        for free in device.extents(segment).filter(|extent| extent.block.is_none()) {
+            let partial = partial_page_bytes(settings, segment, free.address, free.size);
+            bytes = bytes.saturating_add(free.size.saturating_sub(partial));
         }
     }
     bytes
+}
+
+/// Returns the sizes of the largest blocks, largest first.
+fn largest_sizes(blocks: &[&Block]) -> Vec<u64> {
+    let mut sizes: Vec<u64> = blocks.iter().map(|block| block.size).collect();
+    sizes.sort_unstable_by_key(|&size| std::cmp::Reverse(size));
+    sizes.truncate(LISTED);
+    sizes
 }
 
 /// Returns the sizes of at least [`MIN_FAMILY_BLOCKS`] blocks each, most bytes first.

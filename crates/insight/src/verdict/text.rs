@@ -1,27 +1,58 @@
 //! Verdicts in words.
 
+use std::collections::BTreeSet;
+
 use vramscope_trace::{ByteSize, Count, Percent};
 
-use super::answer::{UnansweredRule, VerdictRemedy};
+use super::answer::VerdictRemedy;
 use super::held::HeldMemory;
 use crate::autopsy::OutOfMemory;
-use crate::diagnosis::{ExaminedDevice, Finding, Problem};
+use crate::diagnosis::{ExaminedDevice, Finding, Problem, Rule};
 use crate::evidence::Evidence;
-use crate::failures::ReservedCap;
+use crate::failures::{OomCause, ReservedCap};
 
 /// The command that records a program from its start.
 const RECORD_COMMAND: &str = "vramscope run train.py";
-/// The call that makes PyTorch keep a history, for programs that write snapshots themselves.
-const RECORD_CALL: &str = "torch.cuda.memory._record_memory_history(max_entries=1_000_000)";
+/// The calls by which a program records itself, without this command.
+const RECORD_CALLS: [&str; 2] = [
+    "torch.cuda.memory._record_memory_history(max_entries=1_000_000)  # at the start",
+    "torch.cuda.memory._dump_snapshot(\"run.pickle\")  # at the end",
+];
 
 /// Returns the first sentence of some sentences.
 fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }
 
-/// Returns the verdict on a failed request: what filled the memory, and the limit.
-pub(super) fn failure(oom: &OutOfMemory, finding: &Finding, growth: Option<&Finding>) -> String {
-    let Some(growth) = growth else { return first_sentence(&finding.summary).to_owned() };
+/// Returns the verdict on a failed request of the `failed` ones on its device: what filled the
+/// memory, the limit, and whether the program went on.
+pub(super) fn failure(
+    oom: &OutOfMemory,
+    finding: &Finding,
+    growth: Option<&Finding>,
+    failed: &[&OutOfMemory],
+) -> String {
+    let mut text = match growth {
+        Some(growth) => failure_by_growth(oom, growth),
+        None => first_sentence(&finding.summary).to_owned(),
+    };
+    let count: usize = failed.iter().map(|one| one.events.len()).sum();
+    let goes_on = failed.iter().all(|one| one.is_continued);
+    match (count, goes_on) {
+        (2.., true) => text += &format!(" {count} requests failed in all, and the program went on."),
+        (2.., false) => text += &format!(" {count} requests failed in all."),
+        (_, true) => text += " The program went on.",
+        (_, false) => {}
+    }
+    let is_inferred = !oom.cause.is_of_allocator() && !matches!(oom.cause, OomCause::NeverFits | OomCause::Outside);
+    if is_inferred && oom.request_line.is_none() {
+        text += " The cause follows from sizes and lifetimes only: the recording has no call stacks.";
+    }
+    text
+}
+
+/// Returns the sentence on a failed request that memory which grew explains.
+fn failure_by_growth(oom: &OutOfMemory, growth: &Finding) -> String {
     let limit = match oom.cap {
         ReservedCap::Exact { bytes } => format!("the cap is {}", size(bytes)),
         cap @ ReservedCap::Bounds { .. } if oom.is_capped() => format!("the cap is {}", cap.label()),
@@ -58,19 +89,29 @@ pub(super) fn problem(finding: &Finding) -> String {
     }
     let sentence = first_sentence(&finding.summary);
     match sentence.strip_suffix('.') {
-        Some(start) if !finding.site.is_empty() && !sentence.contains(&finding.site) => {
+        Some(start) if names_line(finding) && !sentence.contains(&finding.site) => {
             format!("{start} (at {}).", finding.site)
         }
         _ => sentence.to_owned(),
     }
 }
 
-/// Returns the remedy of a finding, with lines to copy where there are any.
+/// Returns true if the site of a finding is the call of the program at fault. Memory outside of the
+/// pool has none.
+fn names_line(finding: &Finding) -> bool {
+    finding.names_call && !finding.site.is_empty() && finding.problem != Problem::GrowthOutside
+}
+
+/// Returns the remedy of a finding with what it saves, and lines to copy where there are any.
 pub(super) fn remedy(finding: &Finding) -> Option<VerdictRemedy> {
-    let text = finding.remedy.clone()?;
+    let mut text = finding.remedy.clone()?;
+    // The sentence about settings says what they save.
+    if let Some(check) = finding.check_text().filter(|_| finding.problem != Problem::OverReserved) {
+        text += &format!(" {check}");
+    }
     let lines = match conf_of(&text) {
         Some(conf) => vec![format!("export PYTORCH_CUDA_ALLOC_CONF={conf}")],
-        None => code(finding.problem).iter().map(|&line| line.to_owned()).collect(),
+        None => finding.code.iter().map(|&line| line.to_owned()).collect(),
     };
     Some(VerdictRemedy { text, lines, saves_bytes: finding.checked.map(|checked| checked.saves_bytes) })
 }
@@ -81,59 +122,51 @@ fn conf_of(remedy: &str) -> Option<&str> {
     Some(conf.trim_end_matches('.'))
 }
 
-/// Returns lines of a program that show the remedy of a problem; empty if a sentence says it all.
-const fn code(problem: Problem) -> &'static [&'static str] {
-    match problem {
-        Problem::GrowthOfOutputs => &["outputs.append(output.detach().cpu())"],
-        Problem::GrowthOfSummedLoss => &["total += loss.item()  # not: total += loss"],
-        Problem::GrowthOfHooks => &["handle = module.register_forward_hook(hook)", "handle.remove()  # after use"],
-        Problem::GrowthOfCache => &["cache = collections.deque(maxlen=100)  # or: cache.clear() after each step"],
-        Problem::OptimizerStepPeak => &[
-            "torch.optim.AdamW(model.parameters(), fused=True)",
-            "torch.optim.AdamW(model.parameters(), foreach=False)",
-        ],
-        Problem::CopiedWeights => &[
-            "model.load_state_dict(torch.load(path, map_location=\"cpu\"))",
-            "copy = {name: one.cpu() for name, one in model.state_dict().items()}",
-        ],
-        Problem::CopiedOptimizerState => {
-            &["state = torch.load(path, map_location=\"cpu\")", "optimizer.load_state_dict(state); del state"]
-        }
-        Problem::StartPeak => &["state = torch.load(path, map_location=\"cpu\")"],
-        Problem::PendingFrees => {
-            &["torch.cuda.current_stream().wait_stream(other)  # not: tensor.record_stream(other)"]
-        }
-        Problem::PrivatePools => &["torch.cuda.graph(graph, pool=first_graph.pool())"],
-        _ => &[],
+/// Returns the verdict on a device without a problem.
+pub(super) fn healthy(device: &ExaminedDevice) -> String {
+    let (peak, waste) =
+        (size(device.peak_allocated.bytes), Percent::of(device.waste_bytes(), device.peak_reserved.bytes));
+    let since = since(device);
+    let copies = device.kept_copies.as_ref().map_or_else(String::new, |copies| {
+        format!(" {} Steps may use them, as an average of the weights.", problem(copies))
+    });
+    match settings(device) {
+        settings if device.is_lean() => format!("Healthy: {peak} at the peak{since}, {waste} waste.{settings}{copies}"),
+        settings => format!(
+            "No problem found: {peak} at the peak{since}. {waste} of the reserved {} was never needed at once.{settings}{copies}",
+            size(device.peak_reserved.bytes)
+        ),
     }
 }
 
-/// Returns the verdict on a recording without a problem. `is_lean` tells whether little of the
-/// reserved peak is waste, `is_whole` whether the history begins with the program.
-pub(super) fn healthy(device: &ExaminedDevice, is_lean: bool, is_whole: bool) -> String {
-    let waste = Percent::of(device.waste_bytes(), device.peak_reserved.bytes);
-    let since = if is_whole { "" } else { " since recording began" };
-    let peak = size(device.peak_allocated.bytes);
-    let copies = device.kept_copies.as_ref().map_or_else(String::new, |copies| format!(" {}", problem(copies)));
-    if is_lean {
-        return format!("Healthy: {peak} at the peak{since}, {waste} waste.{copies}");
+/// Returns the end of a phrase about the peak of a device: since when it is known.
+fn since(device: &ExaminedDevice) -> &'static str {
+    if device.evidence.has(Evidence::Beginning) { "" } else { " since recording began" }
+}
+
+/// Returns a sentence on what other settings would reserve, with a space before it; empty if
+/// nothing was simulated.
+fn settings(device: &ExaminedDevice) -> String {
+    let saving = device.lesser_saving.as_ref().and_then(|one| Some((one.checked?, conf_of(one.remedy.as_deref()?))));
+    match saving {
+        Some((checked, conf)) => format!(
+            " {} would reserve {} less, {} (simulated).",
+            conf.unwrap_or("PyTorch's default settings"),
+            size(checked.saves_bytes),
+            size(checked.peak_reserved_bytes)
+        ),
+        None if device.is_reproduced == Some(true) && !device.is_lean() => {
+            " No setting that was simulated saves a twentieth of it.".to_owned()
+        }
+        None => String::new(),
     }
-    let settings = match device.is_reproduced {
-        Some(true) => "no setting that was simulated reserves much less",
-        _ => "whether other settings reserve less is unknown, because the simulation does not reproduce the recording",
-    };
-    format!(
-        "No problem found: {peak} at the peak{since}. {waste} of the reserved {} was never needed at once; \
-         {settings}.{copies}",
-        size(device.peak_reserved.bytes)
-    )
 }
 
 /// Returns the verdict on a memory state without history.
 pub(super) fn without_history(held: &HeldMemory) -> String {
     let mut text = format!("{} is allocated", size(held.allocated_bytes));
-    match held.device_bytes {
-        Some(bytes) => text += &format!(" on a device of {}", size(bytes)),
+    match held.capacity_bytes {
+        Some(bytes) => text += &format!(" of the {} that the pool can get", size(bytes)),
         None => text += &format!(" of the reserved {}", size(held.reserved_bytes)),
     }
     let mut add = |part: String| text += &part;
@@ -149,32 +182,39 @@ pub(super) fn without_history(held: &HeldMemory) -> String {
     text + ". No history: leaks, steps and failures cannot be seen."
 }
 
-/// Returns the verdict on a recording without a problem in which essential rules lack evidence.
-pub(super) fn partly_unknown(device: &ExaminedDevice, unanswered: &[&UnansweredRule]) -> String {
-    let subjects: Vec<&str> = unanswered.iter().map(|one| one.rule.subject()).collect();
-    let reasons: std::collections::BTreeSet<Evidence> =
-        unanswered.iter().flat_map(|one| one.missing.iter().copied()).collect();
+/// Returns the verdict on a device without a problem, of which essential rules lack evidence:
+/// `unknown` has each with what is missing.
+pub(super) fn partly_unknown(device: &ExaminedDevice, unknown: &[(Rule, Vec<Evidence>)]) -> String {
+    let subjects: Vec<&str> = unknown.iter().map(|(rule, _)| rule.subject()).collect();
+    let reasons: BTreeSet<Evidence> = unknown.iter().flat_map(|(_, missing)| missing.iter().copied()).collect();
     let reasons: Vec<&str> = reasons.into_iter().map(Evidence::missing).collect();
     format!(
-        "No failure found: {} at the peak, {} waste. Cannot tell about {}: the recording has {}.",
+        "No failure found: {} at the peak{}, {} waste.{} Cannot tell about {}: the recording has {}.",
         size(device.peak_allocated.bytes),
+        since(device),
         Percent::of(device.waste_bytes(), device.peak_reserved.bytes),
+        settings(device),
         subjects.join(" and "),
         reasons.join(" and ")
     )
 }
 
-/// Returns how to record what the rules lack, with two lines to copy.
-pub(super) fn how_to_record(unanswered: &[&UnansweredRule]) -> VerdictRemedy {
-    let missing: std::collections::BTreeSet<Evidence> =
-        unanswered.iter().flat_map(|one| one.missing.iter().copied()).collect();
+/// Returns how to record the `missing` evidence, with two lines to copy.
+pub(super) fn how_to_record(missing: impl Iterator<Item = Evidence>) -> VerdictRemedy {
+    let missing: BTreeSet<Evidence> = missing.collect();
     let sentences: Vec<&str> = missing.iter().map(|one| one.how_to_record()).collect();
-    let lines = if missing.contains(&Evidence::Steps) {
-        vec!["import vramscope".to_owned(), "vramscope.mark(\"step\")  # at the start of each step".to_owned()]
-    } else {
-        vec![RECORD_COMMAND.to_owned(), RECORD_CALL.to_owned()]
+    let lines = match () {
+        () if missing.contains(&Evidence::Steps) && !missing.contains(&Evidence::History) => {
+            vec!["import vramscope".to_owned(), "vramscope.mark(\"step\")  # at the start of each step".to_owned()]
+        }
+        () if missing.contains(&Evidence::History) => RECORD_CALLS.map(str::to_owned).to_vec(),
+        () if missing.contains(&Evidence::Reproduction) => {
+            vec!["export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True".to_owned(), RECORD_COMMAND.to_owned()]
+        }
+        () => vec![RECORD_COMMAND.to_owned()],
     };
-    VerdictRemedy { text: sentences.join(" "), lines, saves_bytes: None }
+    let program = if missing.contains(&Evidence::History) { " Or in the program:" } else { "" };
+    VerdictRemedy { text: sentences.join(" ") + program, lines, saves_bytes: None }
 }
 
 /// Returns a size for a sentence.

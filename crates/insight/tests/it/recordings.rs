@@ -51,10 +51,15 @@ pub(crate) fn recordings_in(path: &str) -> impl Iterator<Item = (String, Recordi
 /// Reads a snapshot.
 fn read(path: &Path, name: &str) -> Recording {
     let file = std::fs::read(path).expect("the snapshot exists");
+    let bytes = unpack(&file, &Limits::default()).expect("the snapshot can be decompressed");
+    imported(&bytes, name)
+}
+
+/// Imports an uncompressed snapshot.
+pub(crate) fn imported(snapshot: &[u8], name: &str) -> Recording {
     let limits = Limits::default();
-    let bytes = unpack(&file, &limits).expect("the snapshot can be decompressed");
     let (mut encoder, _) =
-        import(&bytes, name, &limits, &mut ignore_progress, Encoder::new).expect("it can be imported");
+        import(snapshot, name, &limits, &mut ignore_progress, Encoder::new).expect("it can be imported");
     encoder.flush();
     let mut recording = Recording::new();
     for chunk in encoder.take_output() {

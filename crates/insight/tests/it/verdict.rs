@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use vramscope_insight::diagnosis::{Diagnosed, Problem, Rule, Severity};
 use vramscope_insight::evidence::Evidence;
 use vramscope_insight::verdict::{Cause, Confidence, DiagnosisReport, Status, Verdict};
@@ -14,7 +14,7 @@ use vramscope_trace::{
 
 use crate::autopsy::{LABELLED, Label, history};
 use crate::diagnosis;
-use crate::recordings::{recorded_in, recordings_in, snapshots};
+use crate::recordings::{imported, recorded_in, recordings_in, snapshots};
 
 /// Recordings whose first answer was once wrong.
 const FIRST_ANSWERS: &str = "../../tests/labelled/first_answers";
@@ -293,6 +293,34 @@ fn without(recording: &Recording, removed: Removed) -> Recording {
     without
 }
 
+#[test]
+fn device_without_history_is_not_called_healthy() {
+    let block = |state: &str| json!({"size": 2 << 20, "requested_size": 2 << 20, "state": state, "frames": []});
+    let segment = json!({
+        "device": 1, "address": 64 << 20, "total_size": 2 << 20, "allocated_size": 2 << 20, "active_size": 2 << 20,
+        "stream": 0, "segment_type": "large", "blocks": [block("active_allocated")],
+    });
+    let entry = |action: &str, addr: u64, size: u64| json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1, "frames": []});
+    let trace = [entry("segment_alloc", 1 << 20, 2 << 20), entry("alloc", 1 << 20, 512)];
+    let snapshot = json!({"segments": [segment], "device_traces": [trace, []]});
+    let recording = imported(snapshot.to_string().as_bytes(), "two.json");
+    let verdict = verdict("two devices", &recording);
+    assert_eq!((verdict.status, verdict.cause), (Status::CannotTell, Cause::NoHistory), "{}", verdict.summary);
+    assert!(verdict.summary.starts_with("Device 1: 2 MiB is allocated"), "{}", verdict.summary);
+    let failures: Vec<_> = verdict.unanswered.iter().filter(|one| one.rule == Rule::Failures).collect();
+    assert_eq!(failures.len(), 1);
+    assert!(failures[0].needs().starts_with("About device 1, it has no history"), "{}", failures[0].needs());
+}
+
+#[test]
+fn verdict_tells_what_settings_would_save_below_the_limit_of_a_finding() {
+    let (name, recording) =
+        recorded_in(VERDICTS).find(|(name, _)| name.starts_with("optimizer_step_near_3")).expect("it exists");
+    let verdict = verdict(&name, &recording);
+    assert!(!verdict.summary.contains("No setting"), "{}", verdict.summary);
+    assert!(verdict.summary.contains(" would reserve "), "{}", verdict.summary);
+}
+
 /// From 40 recordings one part of the evidence is removed in turn: no verdict then claims what it
 /// cannot know, and each says what to record.
 #[test]
@@ -322,7 +350,14 @@ fn missing_evidence_is_said() {
         }
 
         let (half, name) = lacks(Removed::FirstHalf);
-        assert!(missing(&half, Rule::Start).contains(&Evidence::Beginning), "{name}: {:?}", half.unanswered);
+        // A short rest of the history shows nothing but its moment.
+        let lacks_beginning = |rule: Rule| {
+            let missing = missing(&half, rule);
+            missing.contains(&Evidence::Beginning) || missing == [Evidence::History]
+        };
+        assert!(lacks_beginning(Rule::Start), "{name}: {:?}", half.unanswered);
+        let is_copy = |cause| matches!(cause, Cause::Problem(Problem::CopiedWeights | Problem::CopiedOptimizerState));
+        assert!(!missing(&half, Rule::Copies).is_empty() || is_copy(half.cause), "{name}: {:?}", half.unanswered);
         assert!(half.status != Status::Nothing || half.summary.contains("since recording began"), "{name}: {half:?}");
 
         let (timeless, name) = lacks(Removed::Times);
@@ -331,6 +366,7 @@ fn missing_evidence_is_said() {
         let (stackless, name) = lacks(Removed::Stacks);
         assert_eq!(stackless.site, None, "{name}: {}", stackless.summary);
         assert!(!stackless.summary.contains(".py"), "{name}: {}", stackless.summary);
+        assert_ne!(stackless.status, Status::Nothing, "{name}: {}", stackless.summary);
         for rule in [Rule::OptimizerStep, Rule::Copies] {
             assert!(missing(&stackless, rule).contains(&Evidence::Stacks), "{name}: {:?}", stackless.unanswered);
         }

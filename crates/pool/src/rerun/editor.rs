@@ -26,12 +26,14 @@ impl Workload {
     }
 }
 
-/// A call that an edit inserts: the early free of a request's block, or its later repetition. It is
-/// left out if `slot` no longer holds the block of the request of event `request`.
+/// A call that an edit inserts: the early free of a request's block, its later repetition, or an
+/// early request. The first two are left out if `slot` no longer holds the block of the request of
+/// event `request`.
 #[derive(Clone, Copy, Debug)]
 enum InsertedCall {
     Free { slot: u32, request: u64 },
     Request { slot: u32, request: u64, step: Step, origin: Origin },
+    EarlyRequest { step: Step, origin: Origin },
 }
 
 /// Builds the call sequence of the changed program.
@@ -46,6 +48,8 @@ struct Editor<'a> {
     /// Slots whose block the recorded program holds at this point but the changed program does not,
     /// because it freed the block early or never requested it.
     absent: BTreeSet<u32>,
+    /// The slots of blocks that are requested early, by event number of the recorded request.
+    early_slots: BTreeMap<u64, u32>,
     /// Frees and repeated requests to insert, by the event before which they happen.
     inserted: BTreeMap<u64, Vec<InsertedCall>>,
     /// The largest rank of a deferred free so far.
@@ -82,6 +86,7 @@ impl<'a> Editor<'a> {
             to,
             holders: vec![None; from.slot_count],
             absent: BTreeSet::new(),
+            early_slots: BTreeMap::new(),
             inserted: BTreeMap::new(),
             last_pending: None,
             private_targets: BTreeSet::new(),
@@ -92,6 +97,7 @@ impl<'a> Editor<'a> {
     fn run(mut self) -> CallSequence {
         let from = self.from;
         let mut last_event = 0;
+        self.insert_early_requests();
         for ((&step, &origin), &event) in from.steps.iter().zip(&from.origins).zip(&from.events) {
             if event > last_event {
                 self.insert_until(event, origin);
@@ -103,7 +109,32 @@ impl<'a> Editor<'a> {
         self.to
     }
 
-    /// Appends the early frees and repeated requests that are due before `event`.
+    /// Inserts the requests that edits make early. Each of their blocks gets a slot of its own,
+    /// because another block may be in the recorded slot at that time.
+    fn insert_early_requests(&mut self) {
+        if self.edits.requested_early.is_empty() {
+            return;
+        }
+        for ((&step, &origin), &event) in self.from.steps.iter().zip(&self.from.origins).zip(&self.from.events) {
+            let (Step::Allocate { bytes, target, failed: false, .. }, Some(&before)) =
+                (step, self.edits.requested_early.get(&event).filter(|&&before| before < event))
+            else {
+                continue;
+            };
+            let Ok(slot) = u32::try_from(self.to.slot_count) else { return };
+            self.to.slot_count += 1;
+            self.early_slots.insert(event, slot);
+            let step = Step::Allocate { bytes, slot, target, failed: false };
+            self.inserted.entry(before).or_default().push(InsertedCall::EarlyRequest { step, origin });
+        }
+    }
+
+    /// Returns the slot of a block that was requested early, if the recorded slot holds one.
+    fn early_slot(&self, holder: Option<u64>) -> Option<u32> {
+        self.early_slots.get(&holder?).copied()
+    }
+
+    /// Appends the early frees, repeated requests and early requests that are due before `event`.
     fn insert_until(&mut self, event: u64, origin: Origin) {
         while let Some(entry) = self.inserted.first_entry().filter(|entry| *entry.key() <= event) {
             for inserted in entry.remove() {
@@ -117,6 +148,7 @@ impl<'a> Editor<'a> {
                     {
                         self.to.push(step, origin, event);
                     }
+                    InsertedCall::EarlyRequest { step, origin } => self.to.push(step, origin, event),
                     _ => {}
                 }
             }
@@ -196,7 +228,7 @@ impl<'a> Editor<'a> {
                 let step = Step::Allocate { bytes, slot, target, failed };
                 self.holders[slot as usize] = Some(event).filter(|_| !failed);
                 self.absent.remove(&slot);
-                if bytes == 0 {
+                if bytes == 0 || self.early_slots.contains_key(&event) {
                     self.absent.insert(slot);
                     return;
                 }
@@ -216,7 +248,10 @@ impl<'a> Editor<'a> {
                 if let Step::DeferredFree { completed, .. } = step {
                     self.last_pending = self.last_pending.max(Some(completed));
                 }
-                if !self.absent.remove(&slot) {
+                let is_absent = self.absent.remove(&slot);
+                if let Some(slot) = self.early_slot(holder) {
+                    self.to.push(Step::Free { slot }, origin, event);
+                } else if !is_absent {
                     self.to.push(if is_at_once { Step::Free { slot } } else { step }, origin, event);
                 }
             }
@@ -291,6 +326,23 @@ mod tests {
         assert_eq!(failed(|edits| edits.divide(6, 0)), none, "without the block of 50 MiB");
         assert_eq!(failed(|edits| edits.free_before(6, 10)), none, "an earlier free");
         assert_eq!(failed(|edits| edits.free_between(6, 8, 11)), none, "a block that is absent for now");
+    }
+
+    #[test]
+    fn early_request_takes_its_memory_early() {
+        let peak = |edit: &dyn Fn(&mut Edits)| {
+            let mut edits = Edits::default();
+            edit(&mut edits);
+            workload().edited(&edits).simulate(&Settings::default(), None).peak_reserved_bytes
+        };
+        // Without a limit all five requests succeed, and 11 MiB are in the freed 40.
+        assert_eq!(peak(&|edits| edits.divide(10, 0)), 120 * MIB);
+        let early = |edits: &mut Edits| {
+            edits.divide(10, 0);
+            edits.request_before(9, 2);
+        };
+        assert_eq!(peak(&early), 132 * MIB, "11 MiB before the 40 MiB that are freed");
+        assert_eq!(peak(&|edits| edits.request_before(9, 100)), peak(&|_| {}), "an event after the request");
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Edits {
     pub(super) divided: BTreeMap<u64, u64>,
     /// Early frees, by event number of the request.
     pub(super) freed_early: BTreeMap<u64, EarlyFree>,
+    /// The event before which each early request is made, by event number of the request.
+    pub(super) requested_early: BTreeMap<u64, u64>,
     /// Requests whose blocks' frees complete at once, as if no other stream used them.
     pub freed_at_once: BTreeSet<u64>,
     /// Events before which the cache is emptied (`torch.cuda.empty_cache()`).
@@ -80,6 +82,12 @@ impl Edits {
     /// activation checkpointing does. The program's own free stays where it is.
     pub fn free_between(&mut self, request: u64, from: u64, to: u64) {
         self.freed_early.insert(request, EarlyFree { before: from, again_before: Some(to) });
+    }
+
+    /// Makes a request before `event` instead of where the program makes it. The block's free stays
+    /// where it is. A repetition of the request is not changed.
+    pub fn request_before(&mut self, request: u64, event: u64) {
+        self.requested_early.insert(request, event);
     }
 
     /// Returns true if there are no changes of the recorded program.
