@@ -155,8 +155,8 @@ fn recordings_without_requests_are_errors() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_the_command() {
+    use std::io::Write as _;
     use std::process::{Command, Stdio};
-    use std::time::Duration;
 
     let mut child = crate::process::vramscope(["advise", "/dev/stdin"])
         .stdin(Stdio::piped())
@@ -165,8 +165,11 @@ fn ctrl_c_ends_the_command() {
         .spawn()
         .expect("the binary starts");
     // Waiting for the command would close its input, and the end of the input could come first.
-    let input = child.stdin.take();
-    std::thread::sleep(Duration::from_millis(500));
+    let mut input = child.stdin.take();
+    // The start of a JSON snapshot, and more than a pipe holds: the command reads by then, and
+    // handles the signal.
+    let start = format!("{{{}", " ".repeat(1 << 17));
+    input.as_mut().expect("it is piped").write_all(start.as_bytes()).expect("the command reads");
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
     assert_eq!(child.wait().expect("the command ends").code(), Some(130));

@@ -87,10 +87,8 @@ fn interrupted_demo_leaves_a_complete_recording() {
     let file = folder.path().join("demo.vram");
     let mut demo = Server::start(["demo".as_ref(), "--record".as_ref(), file.as_os_str()]);
     wait_until("the file grows while the demo runs", || fs::metadata(&file).is_ok_and(|file| file.len() > 5_000));
-    let start = Instant::now();
     let (status, stderr) = demo.interrupt();
     assert!(status.success(), "{status}: {stderr}");
-    assert!(start.elapsed() < Duration::from_secs(10), "stopping took {:?}", start.elapsed());
     let recording = recording(&fs::read(&file).expect("the file was written"));
     assert!(recording.end_event() > 0);
 }

