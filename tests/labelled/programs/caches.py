@@ -4,7 +4,6 @@ from .compose import FAULT, Script, program
 from .training import bookkeeping, start_bookkeeping, training
 
 GROWTH = "growth: "
-BOUND = "bound the cache"
 
 GENERATOR = '''
 """A decoder that generates one token after the other."""
@@ -41,7 +40,7 @@ class Cache:
             v = torch.cat((self.values[layer], v), dim=1)
         else:
             k, v = k.contiguous(), v.contiguous()
-        self.keys[layer], self.values[layer] = k$bound, v$bound
+        self.keys[layer], self.values[layer] = k, v
         return self.keys[layer], self.values[layer]
 """
 STATIC_CACHE = """
@@ -73,8 +72,7 @@ def generator(draw, static):
             script.constant(name, value)
         script.function(STATIC_CACHE, add=add)
     else:
-        bound = "[:, -16:].contiguous()" if draw.fixed else ""
-        script.function(GROWING_CACHE, add=add, fault=FAULT, bound=bound)
+        script.function(GROWING_CACHE, add=add, fault=FAULT)
     script.function(
         f"""
         @torch.inference_mode()
@@ -105,11 +103,11 @@ def late_history(script, late):
 
 def key_values(draw, late=False):
     """Concatenates the keys and values of each token to those of all earlier ones."""
-    script, files, sites, size = generator(draw, static=False)
+    script, files, sites, size = generator(draw, static=draw.fixed)
     late_history(script, late)
     return program(
         draw, script, GROWTH + "keys and values of each token concatenated", "growth.cache", files=files,
-        sites=sites, remedy="a window of the last tokens", has_fix=True, bytes=size,
+        sites=sites, remedy="allocate the cache once", has_fix=True, bytes=size,
     )  # fmt: skip
 
 
@@ -126,7 +124,6 @@ def results(draw, family=None, late=False):
     """Keeps the outputs of an evaluation without gradients in a list on the GPU."""
     parts = training(draw, family)
     script, evaluate = parts.script, draw.name()
-    keep = "results.append(outputs.cpu())" if draw.fixed else f"results.append(outputs){FAULT}"
     # Probabilities of many classes, so that the results of a step are 16 to 32 MiB.
     classes = (draw.int(16, 32) << 20) // (4 * parts.batch_size)
     script.function(
@@ -135,7 +132,7 @@ def results(draw, family=None, late=False):
         def $evaluate(model, head, results):
             inputs, _ = $batch(BATCH)
             outputs = head(model(inputs).flatten(1)).softmax(dim=-1)
-            {keep}
+            results.append(outputs){FAULT}
             return len(results)
         """,
         evaluate=evaluate, batch=parts.batch,
@@ -146,10 +143,12 @@ def results(draw, family=None, late=False):
     start_bookkeeping(script)
     train, grow = f"loss = {parts.train}(model, optimizer, BATCH)", f"{evaluate}(model, head, results)"
     count = draw.int(10, 14)
-    script.loop(count, "\n".join([*draw.shuffled((train, grow)), bookkeeping(draw)]))
+    moved = ["results[:] = [it.cpu() for it in results]"] if draw.fixed else []
+    script.loop(count, "\n".join([*draw.shuffled((train, grow)), *moved, bookkeeping(draw)]))
     return program(
         draw, script, GROWTH + "results of an evaluation kept on the GPU", "growth.cache", parts.family,
-        remedy="keep the results on the CPU", has_fix=True, bytes=4 * classes * parts.batch_size * count,
+        remedy="move the results to the CPU after each step", has_fix=True,
+        bytes=4 * classes * parts.batch_size * count,
     )  # fmt: skip
 
 
@@ -200,7 +199,7 @@ def replay(draw, bounded=False, late=False):
     script.function(
         """
         def $learn(model, optimizer, replay):
-            frames, actions, rewards = random.choice(replay)
+            frames, actions, rewards = (it.to(DEVICE) for it in random.choice(replay))
             values = model(frames[:BATCH]).gather(1, actions[:BATCH, None]).squeeze(1)
             loss = functional.smooth_l1_loss(values, rewards[:BATCH])
             loss.backward()
@@ -223,18 +222,20 @@ def replay(draw, bounded=False, late=False):
     )
     if late:
         script.start_history()
-    is_bounded = bounded or draw.fixed
-    if is_bounded:
+    if bounded:
         script.use("import collections")
-    script.do("replay = " + ("collections.deque(maxlen=12)" if is_bounded else "[]"))
+    script.do("replay = " + ("collections.deque(maxlen=12)" if bounded else "[]"))
     start_bookkeeping(script)
     step = f"{play}(model, replay)\nloss = {learn}(model, optimizer, replay)"
+    if draw.fixed:
+        step += "\nreplay[:] = [tuple(it.cpu() for it in one) for one in replay]"
     script.loop(draw.int(14, 20), f"{step}\n{bookkeeping(draw)}")
     if bounded:
         return program(draw, script, "none (a replay buffer with a limit)", "none", near="growth.cache")
     return program(
-        draw, script, GROWTH + "a replay buffer on the GPU", "growth.cache", remedy=BOUND, has_fix=True
-    )
+        draw, script, GROWTH + "a replay buffer on the GPU", "growth.cache", has_fix=True,
+        remedy="move the frames to the CPU after each step",
+    )  # fmt: skip
 
 
 def kept_by_hook(draw, family="mlp", late=False):
