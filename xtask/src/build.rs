@@ -34,7 +34,7 @@ impl Profile {
             Self::Release => vec!["--release".to_owned()],
             // With this low inline threshold, the page is 6 KB smaller than with 25, and drawing an
             // animation frame of the benchmark `big` takes up to 10% longer.
-            Self::Page => wasm_flags("page", "'-Cllvm-args=-inline-threshold=5', "),
+            Self::Page => wasm_flags("page", "'-Cllvm-args=-inline-threshold=0', "),
             Self::Analyzer => wasm_flags("analyzer", ""),
             Self::Quick => vec!["--profile=quick".to_owned()],
         }

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use brotli::enc::BrotliEncoderParams;
+use brotli::enc::backward_references::BrotliEncoderMode;
 use flate2::Crc;
 use serde_json::Value;
 
@@ -72,7 +74,7 @@ pub(crate) enum Effort {
 
 impl Effort {
     /// Returns brotli's quality level, up to 11.
-    fn quality(self) -> u32 {
+    fn quality(self) -> i32 {
         match self {
             Self::Fast => 2,
             Self::Smallest => 11,
@@ -93,7 +95,7 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     let dist = www.join("dist");
     // Files that are no longer part of the page would stay embedded.
     let stamp = dist.join("effort.txt");
-    let quality = format!("brotli {}", effort.quality());
+    let quality = format!("brotli {}, fonts", effort.quality());
     if fs::read_to_string(&stamp).is_ok_and(|before| before != quality) || !stamp.exists() {
         remove_if_present(&dist)?;
     }
@@ -253,11 +255,16 @@ fn is_newer(target: &Path, source: &Path) -> bool {
 /// Compresses bytes with brotli.
 fn compress_brotli(bytes: &[u8], effort: Effort) -> io::Result<Vec<u8>> {
     let mut compressed = Vec::new();
-    {
-        let mut writer = brotli::CompressorWriter::new(&mut compressed, 1 << 16, effort.quality(), 24);
-        writer.write_all(bytes)?;
-        writer.flush()?;
-    }
+    let parameters = BrotliEncoderParams {
+        // The mode for fonts differs in how it writes distances only, and compresses the viewer's
+        // WebAssembly to 1.1 KB less than the generic one.
+        mode: BrotliEncoderMode::BROTLI_MODE_FONT,
+        quality: effort.quality(),
+        lgwin: 24,
+        size_hint: bytes.len(),
+        ..BrotliEncoderParams::default()
+    };
+    brotli::BrotliCompress(&mut &*bytes, &mut compressed, &parameters)?;
     Ok(compressed)
 }
 

@@ -18,11 +18,17 @@ impl Listener {
         name: &'static str,
         mut react: impl FnMut(E) + 'static,
     ) -> Result<Self, JsValue> {
-        let closure = Closure::<dyn FnMut(Event)>::new(move |event: Event| {
+        let react = move |event: Event| {
             if let Ok(event) = event.dyn_into::<E>() {
                 react(event);
             }
-        });
+        };
+        Self::add(target, name, Box::new(react))
+    }
+
+    /// Calls `react` for every `name` event on `target`. Not generic, so that the page has it once.
+    fn add(target: &EventTarget, name: &'static str, react: Box<dyn FnMut(Event)>) -> Result<Self, JsValue> {
+        let closure = Closure::wrap(react);
         let options = AddEventListenerOptions::new();
         // Wheel and touch listeners must be able to prevent scrolling.
         options.set_passive(false);
