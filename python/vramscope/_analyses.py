@@ -59,6 +59,15 @@ class UnansweredRule(TypedDict):
     needs: str
 
 
+class LastStep(TypedDict):
+    """The reserved bytes of a device at the end of its last complete step."""
+
+    device: int
+    reserved_bytes: int
+    stuck_bytes: int
+    releasable_bytes: int
+
+
 class Diagnosis(TypedDict):
     """What :func:`diagnose` returns."""
 
@@ -66,6 +75,7 @@ class Diagnosis(TypedDict):
     verdict: Verdict
     unknown: list[UnansweredRule]
     state: list[str]
+    last_steps: list[LastStep]
     findings: list[Finding]
 
 

@@ -1,9 +1,8 @@
 //! The texts of the details panel about a block, a free range, a segment, an event or a device.
 
 use vramscope_trace::{
-    Allocation, AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, EventType,
-    FreeSpace, MemorySample, MemoryState, MempoolId, Percent, PoolKey, PoolKind, Recording, RecordingInfo, Segment,
-    SiteId,
+    Allocation, AnnotationStage, Count, Definitions, DeviceId, DeviceState, Event, EventKind, EventType, FreeSpace,
+    MemorySample, MemoryState, MempoolId, Percent, PoolKey, PoolKind, Recording, RecordingInfo, Segment, SiteId,
 };
 
 use vramscope_insight::events::EventRow;
@@ -175,9 +174,9 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &
         let rounding = block.size.saturating_sub(block.requested);
         rows.push(("requested", units::rounded_and_exact_size(block.requested)));
         rows.push(("rounding", size_and_percent(rounding, block.size)));
-        let age = DurationNs(state.time_ns().saturating_sub(block.since_ns));
-        let age_events = Count(state.event().saturating_sub(block.since_event));
-        rows.push(("age", format!("{age} · {}", age_events.of("event", "events"))));
+        let age_events = Count(state.event().saturating_sub(block.since_event)).of("event", "events");
+        let age_ns = state.time_ns().saturating_sub(block.since_ns);
+        rows.push(("age", recording.info().time_and(age_ns, age_events)));
         rows.push(("stream", block.stream.0.to_string()));
     } else if !is_whole_segment {
         rows.push(("state", "free, in a segment that also has live blocks".to_owned()));
@@ -394,9 +393,9 @@ fn incomplete_history(recording: &Recording) -> &'static str {
 /// Returns the table row (name and value) with the recording's length in time. If its oldest events
 /// were discarded, the value also says from which event on they are kept.
 fn length_row(recording: &Recording) -> (&'static str, String) {
-    let length = DurationNs(recording.end_ns().saturating_sub(recording.start_ns()));
+    let length = recording.info().duration_text(recording.end_ns().saturating_sub(recording.start_ns()));
     match recording.first_event() {
-        0 => ("length", length.to_string()),
+        0 => ("length", length),
         first => ("length", format!("{length}, from event {} on", Count(first))),
     }
 }

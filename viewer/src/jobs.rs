@@ -93,6 +93,9 @@ pub struct Findings {
     /// What to say first about the recording, in the analyzer's JSON; null before the first
     /// analysis.
     pub verdict: Value,
+    /// The reserved bytes of each device at the end of its last complete step, in the analyzer's
+    /// JSON.
+    pub last_steps: Value,
     /// A verdict with another cause, and the number of analyses since which it holds.
     other: Option<(Value, u32)>,
     /// Number of events of the recording when it was last analyzed; `None` before the first time.
@@ -106,6 +109,17 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// Returns the reserved, stuck and releasable bytes of a device at the end of its last complete
+    /// step; `None` if none is known.
+    #[must_use]
+    pub fn last_step(&self, device: DeviceId) -> Option<[u64; 3]> {
+        let of_device = |one: &&Value| one["device"] == u64::from(device.0);
+        let step = self.last_steps.as_array()?.iter().find(of_device)?;
+        let bytes = ["reserved_bytes", "stuck_bytes", "releasable_bytes"].map(|name| step[name].as_u64());
+        let [Some(reserved), Some(stuck), Some(releasable)] = bytes else { return None };
+        Some([reserved, stuck, releasable])
+    }
+
     /// Stores the verdict of an analysis. A verdict with another cause replaces the known one once
     /// several analyses agree, or at once if a request failed.
     fn update_verdict(&mut self, verdict: Value) {
@@ -129,6 +143,7 @@ impl Findings {
         let found = match answer {
             Ok(mut answer) => {
                 self.update_verdict(answer["verdict"].take());
+                self.last_steps = answer["last_steps"].take();
                 match answer["findings"].take() {
                     Value::Array(found) => found,
                     _ => Vec::new(),
@@ -169,6 +184,16 @@ mod tests {
     /// Returns a finding in the analyzer's JSON.
     fn finding(id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64) -> Value {
         json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site })
+    }
+
+    #[test]
+    fn last_step_is_that_of_the_device() {
+        let mut findings = Findings::default();
+        assert_eq!(findings.last_step(DeviceId(1)), None);
+        let step = json!({ "device": 1, "reserved_bytes": 4, "stuck_bytes": 1, "releasable_bytes": 2 });
+        findings.update(100, Ok(json!({ "last_steps": [step], "findings": [] })));
+        assert_eq!(findings.last_step(DeviceId(1)), Some([4, 1, 2]));
+        assert_eq!(findings.last_step(DeviceId(0)), None);
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub struct LiveStatus {
     pub behind_s: u64,
     /// Number of events that arrive per second; `None` before it has been measured.
     pub events_per_s: Option<u64>,
+    /// Reserved, stuck and releasable bytes at the end of the last complete step; `None` if they
+    /// are unknown.
+    pub last_step: Option<[u64; 3]>,
 }
 
 /// The appearance of the header's connection badge: live, paused, lost (or behind), or ended.
@@ -141,7 +144,7 @@ impl PageTexts {
         self.badge = badge(origin, model.is_following(), status);
         let rate = status.events_per_s.filter(|_| origin == Origin::Live);
         self.rate = rate.map(|rate| format!("{} events/s", Count(rate))).unwrap_or_default();
-        self.counters = counters(model);
+        self.counters = counters(model, status.last_step);
         self.bands = bands(model);
         self.transport = transport(model);
         self.devices =
@@ -183,21 +186,25 @@ fn badge(origin: Origin, is_following: bool, status: LiveStatus) -> Option<(Badg
     Some((kind, text.to_owned()))
 }
 
-/// Returns the texts of the header's counters at the moment on the screen.
-fn counters(model: &Model) -> CounterTexts {
+/// Returns the texts of the header's counters at the moment on the screen. While the newest event
+/// is followed, the free bytes are those of the last complete step, because they change within one.
+fn counters(model: &Model, last_step: Option<[u64; 3]>) -> CounterTexts {
     let device = model.device_state();
     let counters = device.counters();
     // Only a live page knows the number of lost events that it missed itself.
     let missed = if model.origin() == Origin::File { 0 } else { model.missed_events() };
     let lost = model.lost_events() - missed;
     let free = model.free_memory();
-    let share = |bytes: u64| format!("{} ({})", ByteSize(bytes), Percent::of(bytes, counters.reserved));
+    let now = [counters.reserved, free.stuck_bytes, free.space.total.saturating_sub(free.stuck_bytes)];
+    let is_live = model.origin() == Origin::Live && model.is_following();
+    let [reserved, stuck, releasable] = last_step.filter(|_| is_live).unwrap_or(now);
+    let share = |bytes: u64| format!("{} ({})", ByteSize(bytes), Percent::of(bytes, reserved));
     CounterTexts {
         allocated: ByteSize(counters.allocated).to_string(),
         active: ByteSize(counters.active).to_string(),
         reserved: ByteSize(counters.reserved).to_string(),
-        stuck: share(free.stuck_bytes),
-        releasable: share(free.space.total.saturating_sub(free.stuck_bytes)),
+        stuck: share(stuck),
+        releasable: share(releasable),
         segments: Count(device.segments().len() as u64).to_string(),
         blocks: Count(device.blocks().len() as u64).to_string(),
         events: recorded_events(model),
@@ -271,7 +278,8 @@ mod tests {
     #[test]
     fn badge_shows_the_connection_state() {
         let check = |connection, is_following, behind_s, expected: Option<(BadgeKind, &str)>| {
-            let badge = badge(Origin::Live, is_following, LiveStatus { connection, behind_s, events_per_s: Some(5) });
+            let status = LiveStatus { connection, behind_s, events_per_s: Some(5), last_step: None };
+            let badge = badge(Origin::Live, is_following, status);
             assert_eq!(badge, expected.map(|(kind, text)| (kind, text.to_owned())));
         };
         check(ConnectionState::None, true, 0, None);

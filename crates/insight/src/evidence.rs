@@ -25,7 +25,8 @@ pub enum Evidence {
     Steps,
     /// The free memory of the device over time.
     DeviceMemory,
-    /// A history whose reserved peak the simulation reproduces, so that other settings can be tried.
+    /// A history whose reserved peak the simulation reproduces, so that other settings can be
+    /// tried.
     Reproduction,
 }
 

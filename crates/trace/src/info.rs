@@ -78,6 +78,13 @@ impl RecordingInfo {
         if self.lacks_times { "not recorded".to_owned() } else { DurationNs(ns).to_string() }
     }
 
+    /// Returns a duration of `ns` nanoseconds and a number of events, as in `1.2 ms · 40 events`;
+    /// only the events if the source has no times.
+    #[must_use]
+    pub fn time_and(&self, ns: u64, events: String) -> String {
+        if self.lacks_times { events } else { format!("{} · {events}", DurationNs(ns)) }
+    }
+
     /// Returns the description of a device; `None` if the recording has none.
     #[must_use]
     pub fn device(&self, id: DeviceId) -> Option<&DeviceInfo> {

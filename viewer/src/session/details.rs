@@ -26,7 +26,7 @@ impl Session {
             && let Some(details) = self.event_details()
             && !self.is_of_selection(&details)
         {
-            let event = views::details::content(&details, false, self.editor.as_ref());
+            let event = views::details::content(&details, self.model.recording().info(), false, self.editor.as_ref());
             let is_about_block = self.model.selection().is_some() || self.scene.hovered.is_some();
             content.splice(if is_about_block { content.len()..content.len() } else { 0..0 }, event);
         }
@@ -60,7 +60,7 @@ impl Session {
         // The details are computed anew only if the moment or the pointer's subject has changed.
         details.stacks.retain(|section| section.heading != StackSection::FREED);
         details.stacks.extend(free);
-        views::details::content(details, texts.is_selection, self.editor.as_ref())
+        views::details::content(details, self.model.recording().info(), texts.is_selection, self.editor.as_ref())
     }
 
     /// Returns true if the details of an event are about the selected allocation, whose own details
@@ -133,7 +133,7 @@ impl Session {
                 let free = self.free_of(&one);
                 let mut details = of_absent_allocation(&one, self.events_of(&one), moment, self.model.recording());
                 details.stacks.extend(free);
-                views::details::content(&details, true, self.editor.as_ref())
+                views::details::content(&details, self.model.recording().info(), true, self.editor.as_ref())
             }
             None => {
                 let progress = (!self.analysis.is_complete()).then(|| self.analysis.progress());

@@ -150,7 +150,8 @@ impl Session {
         let model = &self.model;
         let (recording, state, memory) = (model.recording(), model.state(), AllDevices::OnDemand(model));
         let caches = &mut self.analysis.caches.shared;
-        let unit = if model.axis() == AxisKind::Events { AgeUnit::Events } else { AgeUnit::Time };
+        let counts_events = model.axis() == AxisKind::Events || model.recording().info().lacks_times;
+        let unit = if counts_events { AgeUnit::Events } else { AgeUnit::Time };
         let free_moments = match model.color_by {
             ColorBy::LastChange => self.analysis.history.lifetimes(model.device()).map(|lifetimes| {
                 let freed =

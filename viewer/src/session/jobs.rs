@@ -13,7 +13,7 @@ use super::core::Session;
 use super::parts::JobClock;
 
 /// Maximum number of events of a file that is analyzed for problems without a request of the user.
-const AUTOMATIC_EVENTS: u64 = 250_000;
+const AUTOMATIC_EVENTS: u64 = 5_000_000;
 /// Minimum number of new events before a live recording is analyzed again: the first number, or the
 /// events of the last analysis divided by the second number, whichever is more.
 const LIVE_EVENTS: (u64, u64) = (500, 8);

@@ -283,7 +283,7 @@ impl Session {
         }
         let mut totals = RangeTotals {
             events: to.event - from.event,
-            length_ns: to.time_ns.saturating_sub(from.time_ns),
+            length_ns: (!self.model.recording().info().lacks_times).then(|| to.time_ns.saturating_sub(from.time_ns)),
             allocated: None,
         };
         if !self.is_brushing() {

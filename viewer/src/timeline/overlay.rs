@@ -101,8 +101,8 @@ pub struct SelectionBand {
 pub struct RangeTotals {
     /// Number of events.
     pub events: u64,
-    /// Length in nanoseconds.
-    pub length_ns: u64,
+    /// Length in nanoseconds; `None` if the recording has no times.
+    pub length_ns: Option<u64>,
     /// The device's allocated bytes at the range's start and end.
     pub allocated: Option<(u64, u64)>,
 }
@@ -111,7 +111,8 @@ impl RangeTotals {
     /// Returns the totals as text: `1.24 s · 12,345 events · allocated +1.2 GiB`.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = format!("{} · {}", DurationNs(self.length_ns), Count(self.events).of("event", "events"));
+        let mut text = self.length_ns.map_or_else(String::new, |ns| format!("{} · ", DurationNs(ns)));
+        text += &Count(self.events).of("event", "events");
         if let Some((before, after)) = self.allocated {
             let (sign, difference) = if after >= before { ("+", after - before) } else { ("−", before - after) };
             text += &format!(" · allocated {sign}{}", ByteSize(difference));

@@ -3,7 +3,7 @@
 use vramscope_insight::allocations::{AllocationOrder, AllocationSource, ListedAllocation, Scope, SortKey};
 use vramscope_insight::group::Grouping;
 use vramscope_insight::query::Query;
-use vramscope_trace::{ByteSize, Count, DurationNs};
+use vramscope_trace::{ByteSize, Count};
 
 use crate::ui::{Attribute, Element};
 use crate::units;
@@ -157,7 +157,11 @@ fn use_row(
     let free_ns = free_since.map(|since| listed.start_ns.saturating_sub(context.history.time_ns(since)));
     let free_events = free_since.map(|since| one.first_moment.saturating_sub(since));
     let free_text = |free_ns: u64| {
-        if free_ns == 0 && free_events == Some(0) { "none".to_owned() } else { DurationNs(free_ns).to_string() }
+        if free_ns == 0 && free_events == Some(0) {
+            "none".to_owned()
+        } else {
+            context.recording.info().duration_text(free_ns)
+        }
     };
     let cells = vec![
         Cell::Count(number),
@@ -165,8 +169,8 @@ fn use_row(
         Cell::from(&*site),
         Cell::Event(one.first_moment),
         known(one.allocated_until, Cell::Event),
-        known(listed.lifetime_ns, Cell::Duration),
-        known(free_ns, |free_ns| Cell::labeled(free_text(free_ns), Cell::Duration(free_ns))),
+        known(listed.lifetime_ns, |ns| context.duration(ns)),
+        known(free_ns, |free_ns| Cell::labeled(free_text(free_ns), context.duration(free_ns))),
         category_cell(grouping, one),
         Cell::Address(one.address),
         Cell::Bytes(one.requested),

@@ -16,7 +16,7 @@ use crate::ui::{Element, Node, Tag};
 
 use super::computed::DeviceHistory;
 use super::small_map::SmallMap;
-use super::table::Table;
+use super::table::{Cell, Table};
 
 /// The groupings of a recording's blocks that views have used, with the groups' numbers.
 #[derive(Default)]
@@ -106,6 +106,13 @@ pub struct HeatmapState<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// Returns the cell of a duration of `ns` nanoseconds; an empty one if the recording has no
+    /// times.
+    #[must_use]
+    pub fn duration(&self, ns: u64) -> Cell {
+        if self.recording.info().lacks_times { Cell::Empty } else { Cell::Duration(ns) }
+    }
+
     /// Returns the text to show in a view that has no rows: how much of the recording has been
     /// read, or that nothing was allocated on the device.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The details panel: the selected or hovered block, or the device as a whole.
 
 use vramscope_insight::frames::{FrameView, StackRow, folded_label};
-use vramscope_trace::{Count, DurationNs, Percent};
+use vramscope_trace::{Count, Percent, RecordingInfo};
 
 use crate::details::{BlockEvents, CALL_STACK, Details, DetailsKind, SEGMENT_STACK, StackSection};
 use crate::editor_link::EditorTemplate;
@@ -16,8 +16,14 @@ const STACK: &str = "stack";
 
 /// Returns the content of the details panel. With `is_selection`, its heading says that the
 /// described object is selected. With `editor`, frames are links to files in the user's editor.
+/// `info` is about the recording.
 #[must_use]
-pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemplate>) -> Vec<Node> {
+pub fn content(
+    details: &Details,
+    info: &RecordingInfo,
+    is_selection: bool,
+    editor: Option<&EditorTemplate>,
+) -> Vec<Node> {
     let mut nodes = vec![heading(details.kind, is_selection).into()];
     for (index, section) in details.sections.iter().enumerate() {
         if !section.heading.is_empty() {
@@ -25,7 +31,7 @@ pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemp
         }
         let mut rows: Vec<_> = section.rows.iter().map(|(name, value)| (*name, Node::from(value.as_str()))).collect();
         if let Some(events) = details.events.filter(|_| index == 0) {
-            rows.extend(event_rows(&events));
+            rows.extend(event_rows(info, &events));
         }
         nodes.push(facts(rows).into());
         let has_links = is_selection || details.kind == DetailsKind::Event;
@@ -78,7 +84,7 @@ fn heading(kind: DetailsKind, is_selection: bool) -> Element {
 
 /// Returns the rows of the details panel about a block's events, such as its allocation, with links
 /// to them.
-fn event_rows(events: &BlockEvents) -> Vec<(&'static str, Node)> {
+fn event_rows(info: &RecordingInfo, events: &BlockEvents) -> Vec<(&'static str, Node)> {
     let link = |event: u64| Node::from(event_link(event));
     let mut rows = vec![("allocated by", events.allocated_at.map_or_else(|| "not recorded".into(), link))];
     match (events.freed_at, events.is_complete) {
@@ -88,7 +94,7 @@ fn event_rows(events: &BlockEvents) -> Vec<(&'static str, Node)> {
     }
     rows.extend(events.completed_at.map(|event| ("free completed by", link(event))));
     if let Some((duration_ns, count)) = events.lifetime {
-        let text = format!("{} · {}", DurationNs(duration_ns), Count(count).of("event", "events"));
+        let text = info.time_and(duration_ns, Count(count).of("event", "events"));
         rows.push(("lifetime", text.into()));
     }
     rows

@@ -243,7 +243,7 @@ fn table_of(context: &Context<'_>, grouping: &mut Grouping, rows: &[EventRow]) -
     let number = |name, title| Column::number(name, title).with_width(Number);
     let name = |name, title| Column::text(name, title).with_width(Name);
     let has_devices = context.recording.devices().count() > 1;
-    let time = |time_ns| Cell::labeled(moment_text(context.recording, time_ns), Cell::Duration(time_ns));
+    let time = |time_ns| Cell::labeled(moment_text(context.recording, time_ns), context.duration(time_ns));
     TableBuilder::new(VIEW, "Events", rows)
         .column(number("event", "event").sortable(), |row| Cell::Count(row.number))
         .column(Column::number("time_ns", "time").with_width(Label), |row| known(row.time_ns(), time))
@@ -254,7 +254,7 @@ fn table_of(context: &Context<'_>, grouping: &mut Grouping, rows: &[EventRow]) -
         .column(number("bytes", "size"), |row| known(row.size, Cell::Bytes))
         .column(Column::text("site", "site").with_width(Wide), |row| site_cell(context, grouping, row))
         .column(Column::number("address", "address").with_width(Name), |row| known(row.address, Cell::Address))
-        .column(number("age_ns", "age"), |row| known(row.age_ns, Cell::Duration))
+        .column(number("age_ns", "age"), |row| known(row.age_ns, |ns| context.duration(ns)))
         .column(number("requested_bytes", "requested"), |row| known(row.requested, Cell::Bytes))
         .column(Column::number("stream", "stream").with_width(Narrow), |row| known(row.stream, stream_cell))
         .column(name("pool", "pool"), |row| known(row.pool, |pool| pool_name(pool).into()))

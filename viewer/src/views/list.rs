@@ -239,10 +239,10 @@ fn table_of(
         })
         .column(number("age_ns", "age"), |row| {
             let until_ns = context.history.time_ns(age_until(&row.allocation));
-            known(is_made(&row.allocation).then(|| until_ns.saturating_sub(row.start_ns)), Cell::Duration)
+            known(is_made(&row.allocation).then(|| until_ns.saturating_sub(row.start_ns)), |ns| context.duration(ns))
         })
         .column(Column::text("category", "category").with_width(Label), |row| category_cell(grouping, &row.allocation))
-        .column(number("lifetime_ns", "lifetime"), |row| known(row.lifetime_ns, Cell::Duration))
+        .column(number("lifetime_ns", "lifetime"), |row| known(row.lifetime_ns, |ns| context.duration(ns)))
         .column(number("allocated_at", "allocated at"), |row| Cell::Event(row.allocation.first_moment))
         .column(number("freed_at", "freed at"), |row| known(row.allocation.allocated_until, Cell::Event))
         .column(Column::number("address", "address").sortable().with_width(Name), |row| {

@@ -107,7 +107,7 @@ fn range_table(context: &Context<'_>, groups: &[RangeRow], grouping: &Grouping) 
         .count("allocations", "count", |row| row.allocations)
         .number("mean_lifetime_ns", "mean life", |row| match row.freed {
             0 => Cell::Empty,
-            _ => Cell::Duration(row.mean_lifetime_ns as u64),
+            _ => context.duration(row.mean_lifetime_ns as u64),
         })
         .bytes("live_bytes_at_end", "live at end", |row| row.live_bytes_at_end)
         .text("category", "category", |row| category_cell(&row.categories))

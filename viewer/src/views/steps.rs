@@ -145,7 +145,7 @@ fn steps_table(context: &Context<'_>, options: &ViewOptions, memory: &[StepMemor
     let mut table = TableBuilder::new(ViewKind::Steps.name(), "Steps side by side", &shown)
         .column(number("step", "step"), |row| Cell::Count(row.step.number))
         .column(number("events", "events"), |row| Cell::Count(events_of(row)))
-        .column(number("duration_ns", "duration"), |row| Cell::Duration(duration_ns(row)))
+        .column(number("duration_ns", "duration"), |row| context.duration(duration_ns(row)))
         .column(number("allocations", "allocations"), |row| Cell::Count(row.allocations))
         .column(number("allocated_bytes", "allocated"), |row| Cell::Bytes(row.allocated_bytes))
         .column(Column::bar("peak_bytes", "peak").sortable(), |row| Cell::Bytes(row.peak_bytes))

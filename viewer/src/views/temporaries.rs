@@ -83,7 +83,7 @@ fn table(context: &Context<'_>, rows: &TemporaryRows, by: GroupBy, mut name: imp
         .count("allocations", "count", |(one, _)| one.allocations)
         .bytes("largest_bytes", "largest", |(one, _)| one.largest_bytes)
         .number("mean_lifetime_events", "mean life in events", |(one, _)| Cell::Decimal(one.mean_lifetime_events()))
-        .number("mean_lifetime_ns", "mean life", |(one, _)| Cell::Duration(one.mean_lifetime_ns()))
+        .number("mean_lifetime_ns", "mean life", |(one, _)| context.duration(one.mean_lifetime_ns()))
         .text("category", "category", |(_, category)| category.map_or("mixed", |category| category.name()))
         .groups(context.selected_group, by, |(one, _)| one.group)
         .build()

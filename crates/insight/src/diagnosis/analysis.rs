@@ -19,6 +19,7 @@ use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
 use crate::evidence::Evidence;
 use crate::history::History;
 use crate::pools::event_walk::{EventWalk, WalkStep};
+use crate::pools::{ReservedBreakdown, device_usage};
 use crate::spans::Marks;
 use crate::steps::find_steps;
 
@@ -107,11 +108,19 @@ impl Diagnosis {
                 peak_contents,
                 has_failure,
             };
+            let last_step = context.steps.as_slice().last().map(|step| step.to_event);
             let of_device: Vec<&Defect> = defects.iter().filter(|defect| defect.device == device).collect();
             let mut applied = apply_rules(&context, &mut lines, &mut autopsy, &of_device);
             for one in applied.findings.iter_mut().filter(|one| one.trials.is_empty()) {
                 one.trials = settings_trials(&context, one.problem);
             }
+            applied.examined.at_last_step = match last_step {
+                Some(event) => {
+                    let state = replay.seek(recording, event)?.device(device);
+                    state.map(|state| ReservedBreakdown::from(&device_usage(state, &self.settings)))
+                }
+                None => None,
+            };
             findings.extend(applied.findings);
             unproven.extend(applied.unproven);
             devices.push(applied.examined);

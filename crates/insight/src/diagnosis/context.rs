@@ -58,6 +58,7 @@ impl Context<'_> {
             capacity_bytes: self.capacity_bytes(),
             kept_copies: None,
             is_reproduced: None,
+            at_last_step: None,
             lesser_saving: None,
         }
     }
@@ -104,6 +105,7 @@ impl Context<'_> {
             summary,
             remedy: None,
             code: problem.remedy_code(),
+            grown_to_bytes: None,
             steps_left: None,
             checked: None,
             names_call: true,

@@ -5,6 +5,7 @@ use vramscope_trace::{DeviceId, Peak};
 use super::finding::{Finding, MIN_OVER_RESERVED_PERCENT, is_share};
 use super::rule::Rule;
 use crate::evidence::{DeviceEvidence, Evidence};
+use crate::pools::ReservedBreakdown;
 
 /// A device that was examined.
 #[derive(Clone, Debug)]
@@ -26,6 +27,9 @@ pub struct ExaminedDevice {
     /// Whether a simulated run of the unchanged program has the recorded reserved peak, so that
     /// other settings could be tried; `None` if no simulation was needed.
     pub is_reproduced: Option<bool>,
+    /// What the reserved bytes consist of at the end of the last complete step; `None` without
+    /// steps.
+    pub at_last_step: Option<ReservedBreakdown>,
     /// Other settings that reserve less in a simulation, but too little for a finding.
     pub lesser_saving: Option<Finding>,
 }

@@ -6,7 +6,7 @@ use vramscope_pool::Settings;
 use vramscope_pool::rerun::{Edits, Workload};
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
-use crate::autopsy::{Autopsy, OomCause, OutOfMemory, Remedies, RemedyKind};
+use crate::autopsy::{Autopsy, OomCause, OutOfMemory, Remedies, Remedy, RemedyKind};
 
 /// Divisor: a twentieth of the recorded reserved peak is the least saving that counts, and the most
 /// growth that a remedy for other figures may cause.
@@ -135,7 +135,8 @@ impl Problem {
         }
     }
 
-    /// Returns lines of a program that show the remedy of a problem; empty if a sentence says it all.
+    /// Returns lines of a program that show the remedy of a problem; empty if a sentence says it
+    /// all.
     pub(super) const fn remedy_code(self) -> &'static [&'static str] {
         match self {
             Self::GrowthOfOutputs => &["outputs.append(output.detach().cpu())"],
@@ -258,11 +259,14 @@ pub struct Finding {
     pub site: String,
     /// What happens, as one sentence.
     pub summary: String,
+    /// Of growth: the bytes that the growing memory has in the end.
+    pub grown_to_bytes: Option<u64>,
     /// Of growth: the steps after which the pool has all memory that it can get, if that is known.
     pub steps_left: Option<u64>,
     /// What helps, if something is known, as one sentence.
     pub remedy: Option<String>,
-    /// Lines of a program that show the remedy; empty for settings, and if the sentence says it all.
+    /// Lines of a program that show the remedy; empty for settings, and if the sentence says it
+    /// all.
     pub code: &'static [&'static str],
     /// The result of the simulation of the remedy; `None` if it was not checked.
     pub checked: Option<CheckedRemedy>,
@@ -292,10 +296,16 @@ impl Finding {
     /// one, the first that is not checked.
     pub fn set_remedies(&mut self, remedies: &Remedies) {
         let checked = remedies.remedies.iter().find(|remedy| remedy.is_checked);
-        let is_outside = self.problem == Problem::OutOfMemory(OomCause::Outside);
-        // What others hold is the cause, even if a smaller program would fit beside it.
-        let freed = remedies.remedies.iter().find(|remedy| is_outside && remedy.kind == RemedyKind::FreeOutside);
-        let Some(remedy) = freed.or(checked).or(remedies.remedies.first()) else { return };
+        // The cause itself can be removed, even if a smaller program would fit beside it.
+        let removes_cause = |remedy: &&Remedy| match self.problem {
+            Problem::OutOfMemory(OomCause::Outside) => remedy.kind == RemedyKind::FreeOutside,
+            Problem::OutOfMemory(OomCause::Leak) => remedy.kind == RemedyKind::FreeEarlier && remedy.is_checked,
+            _ => false,
+        };
+        let Some(remedy) = remedies.remedies.iter().find(removes_cause).or(checked).or(remedies.remedies.first())
+        else {
+            return;
+        };
         self.code = remedy.kind.code();
         let mut letters = remedy.detail.chars();
         self.remedy = Some(match (remedy.kind, letters.next()) {
@@ -358,6 +368,10 @@ impl Finding {
         let checked = self.checked?;
         let (saves, peak) = (ByteSize(checked.saves_bytes), ByteSize(checked.peak_reserved_bytes));
         let reference = match self.problem {
+            // A growing program has no amount of memory that is enough.
+            Problem::OutOfMemory(OomCause::Leak) => {
+                return Some(format!("Checked by simulation: reserves {peak} at most."));
+            }
             Problem::OutOfMemory(_) => " than the unchanged program with enough memory",
             _ => "",
         };

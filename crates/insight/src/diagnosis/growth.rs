@@ -81,6 +81,9 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         cause(problem, is_concatenated)
     );
     let mut finding = context.finding(lines, problem, grown_bytes, &grown, summary);
+    if matches!(growth, GrowingLines::Lines(_)) {
+        finding.grown_to_bytes = Some(total_bytes(&growth.blocks(context, lines, 0..last.to_event, last.to_event)));
+    }
     if problem == Problem::GrowthOfHooks
         && let Some(hook) = hook_label(context.recording.definitions(), &grown)
     {

@@ -71,7 +71,8 @@ fn of_author(
             match replacement {
                 Some((false, _)) => "Create the optimizer with foreach=False, which updates one parameter at a time.",
                 _ => {
-                    "Create the optimizer with fused=True, or with foreach=False, which updates one parameter at a time."
+                    "Create the optimizer with fused=True, or with foreach=False, which updates one parameter at a \
+                     time."
                 }
             },
         ),

@@ -11,6 +11,8 @@ use vramscope_trace::{DeviceId, Event, FormatError, MemoryState, Recording, Repl
 pub(crate) struct EventWalk {
     replay: Replay,
     state: MemoryState,
+    /// No full state replaces the state before this moment.
+    no_correction_before: u64,
 }
 
 /// The events that one call of [`EventWalk::next`] passed.
@@ -43,7 +45,7 @@ impl EventWalk {
     /// Creates a walk that begins at a moment.
     fn begin(mut replay: Replay, recording: &Recording, moment: u64) -> Result<Self, FormatError> {
         let state = replay.seek(recording, moment)?.clone();
-        Ok(Self { replay, state })
+        Ok(Self { replay, state, no_correction_before: 0 })
     }
 
     /// Returns the memory state at the walk's moment.
@@ -66,9 +68,13 @@ impl EventWalk {
             } else {
                 self.state.pass(&event);
             }
-            if recording.has_correction_at(self.state.event()) {
-                self.replace(recording, self.state.event())?;
-                return Ok(Some(WalkStep::Replaced));
+            let moment = self.state.event();
+            if moment >= self.no_correction_before {
+                if recording.has_correction_at(moment) {
+                    self.replace(recording, moment)?;
+                    return Ok(Some(WalkStep::Replaced));
+                }
+                self.no_correction_before = recording.next_full_state(moment + 1);
             }
             return Ok(Some(WalkStep::Event(event)));
         }

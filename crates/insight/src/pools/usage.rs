@@ -98,8 +98,8 @@ pub struct PoolRow {
     pub usage: PoolUsage,
 }
 
-/// Returns the bytes of a free range of a segment that are in pages with live blocks, if the segment
-/// is or were expandable.
+/// Returns the bytes of a free range of a segment that are in pages with live blocks, if the
+/// segment is or were expandable.
 ///
 /// The mapped range `segment` begins at a page, because memory is mapped in whole pages. If its
 /// size is no whole number of the settings' pages, the pages are assumed to be 2 MiB.

@@ -12,7 +12,10 @@ pub struct VerdictRemedy {
     pub text: String,
     /// Lines to copy: a setting for the shell, or code of the program. Empty if there are none.
     pub lines: Vec<String>,
-    /// Bytes of the reserved peak that it saves in a simulation; `None` if it was not simulated.
+    /// Whether a simulation shows that it helps.
+    pub is_checked: bool,
+    /// Bytes of the reserved peak that it saves in a simulation; `None` if it was not simulated,
+    /// and of a program that failed because it grows.
     pub saves_bytes: Option<u64>,
 }
 

@@ -122,16 +122,21 @@ fn of_finding(diagnosed: &Diagnosed, first: &Finding) -> Verdict {
         (None, _) => text::problem(first),
     };
     let (remedy, site) = match growth {
-        // The failure's own remedies treat the last request, not what fills the memory.
-        Some(growth) => (growth.remedy.as_ref().map(|_| growth).or(Some(first)), growth.site.clone()),
-        None => (Some(first), first.site.clone()),
+        // A checked remedy of the failure frees what grows. Others treat the last request, not what
+        // fills the memory.
+        Some(growth) if first.checked.is_some() => {
+            let lines = growth.code.iter().map(|&line| line.to_owned()).collect();
+            (text::remedy(first).map(|remedy| VerdictRemedy { lines, ..remedy }), growth.site.clone())
+        }
+        Some(growth) => (text::remedy(growth).or_else(|| text::remedy(first)), growth.site.clone()),
+        None => (text::remedy(first), first.site.clone()),
     };
     let device = diagnosed.devices.iter().find(|one| one.device == first.device);
     Verdict {
         status: Status::Found,
         cause,
         summary,
-        remedy: remedy.and_then(text::remedy),
+        remedy,
         confidence: device.map_or(Confidence::Possible, |device| confidence(device, first, oom.is_some())),
         device: Some(first.device),
         event: Some(if oom.is_some() { first.events.0 } else { first.events.1 }),
@@ -183,7 +188,8 @@ fn essential_unknown(device: &ExaminedDevice) -> Vec<(Rule, Vec<Evidence>)> {
 
 /// Returns the verdict about a recording in which no rule found a problem.
 fn without_finding(recording: &Recording, diagnosed: &Diagnosed) -> Verdict {
-    // The device about which least is known stands for all, and of several the one with most memory.
+    // The device about which least is known stands for all, and of several the one with most
+    // memory.
     let device = used(&diagnosed.devices).max_by_key(|one| {
         let unknown = essential_unknown(one);
         let lacks_history = unknown.iter().any(|(_, missing)| missing.contains(&Evidence::History));

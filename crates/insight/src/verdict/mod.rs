@@ -20,4 +20,4 @@ pub use answer::{UnansweredRule, VerdictRemedy};
 pub use cause::{Cause, Confidence, Status};
 pub use decision::Verdict;
 pub use held::{HeldMemory, SizeFamily};
-pub use report::{DiagnosisReport, UnansweredReport, VerdictReport};
+pub use report::{DiagnosisReport, LastStepReport, UnansweredReport, VerdictReport};

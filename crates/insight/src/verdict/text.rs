@@ -1,6 +1,6 @@
 //! Verdicts in words.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_trace::{ByteSize, Count, Percent};
 
@@ -65,12 +65,11 @@ fn failure_by_growth(oom: &OutOfMemory, growth: &Finding) -> String {
         Problem::GrowthOfOptimizers => "the state of optimizers that are kept",
         _ => "a list or cache that gets longer",
     };
-    format!(
-        "{} failed: {subject} ({}) grew by {}; {limit}.",
-        size(oom.failure.rounded_bytes),
-        growth.site,
-        size(growth.bytes)
-    )
+    let grown = match growth.grown_to_bytes {
+        Some(bytes) => format!("to {}", size(bytes)),
+        None => format!("by {}", size(growth.bytes)),
+    };
+    format!("{} failed: {subject} ({}) grew {grown}; {limit}.", size(oom.failure.rounded_bytes), growth.site)
 }
 
 /// Returns the verdict on a problem without a failed request: its first sentence, with the call of
@@ -78,11 +77,12 @@ fn failure_by_growth(oom: &OutOfMemory, growth: &Finding) -> String {
 pub(super) fn problem(finding: &Finding) -> String {
     if let (Problem::OverReserved, Some(checked)) = (finding.problem, finding.checked) {
         let now_bytes = checked.peak_reserved_bytes.saturating_add(checked.saves_bytes);
-        let change = remedy(finding).and_then(|remedy| conf_of(&remedy.text).map(str::to_owned));
+        let remedy = finding.remedy.as_deref().unwrap_or_default();
         return format!(
-            "{} wasted: {} would reserve {} instead of {} (simulated).",
+            "{} wasted: {}{} would reserve {} instead of {} (simulated).",
             Percent::of(checked.saves_bytes, now_bytes),
-            change.as_deref().unwrap_or("PyTorch's default settings"),
+            conf_of(remedy).unwrap_or("PyTorch's default settings"),
+            needed_version(remedy),
             size(checked.peak_reserved_bytes),
             size(now_bytes)
         );
@@ -113,13 +113,27 @@ pub(super) fn remedy(finding: &Finding) -> Option<VerdictRemedy> {
         Some(conf) => vec![format!("export PYTORCH_CUDA_ALLOC_CONF={conf}")],
         None => finding.code.iter().map(|&line| line.to_owned()).collect(),
     };
-    Some(VerdictRemedy { text, lines, saves_bytes: finding.checked.map(|checked| checked.saves_bytes) })
+    // A growing program has no amount of memory that is enough, so nothing to compare with.
+    let saves = finding.checked.filter(|_| finding.problem != Problem::OutOfMemory(OomCause::Leak));
+    Some(VerdictRemedy {
+        text,
+        lines,
+        is_checked: finding.checked.is_some(),
+        saves_bytes: saves.map(|checked| checked.saves_bytes),
+    })
 }
 
 /// Returns the settings in a remedy that sets `PYTORCH_CUDA_ALLOC_CONF`; `None` in another remedy.
 fn conf_of(remedy: &str) -> Option<&str> {
     let conf = remedy.split_whitespace().find_map(|word| word.strip_prefix("PYTORCH_CUDA_ALLOC_CONF="))?;
     Some(conf.trim_end_matches('.'))
+}
+
+/// Returns the mark of settings that need a newer version of PyTorch, ` (needs PyTorch 2.11)`;
+/// empty for others.
+fn needed_version(remedy: &str) -> &str {
+    let mark = remedy.find(" (needs PyTorch ").and_then(|start| remedy.get(start..));
+    mark.and_then(|mark| mark.get(..=mark.find(')')?)).unwrap_or_default()
 }
 
 /// Returns the verdict on a device without a problem.
@@ -133,7 +147,8 @@ pub(super) fn healthy(device: &ExaminedDevice) -> String {
     match settings(device) {
         settings if device.is_lean() => format!("Healthy: {peak} at the peak{since}, {waste} waste.{settings}{copies}"),
         settings => format!(
-            "No problem found: {peak} at the peak{since}. {waste} of the reserved {} was never needed at once.{settings}{copies}",
+            "No problem found: {peak} at the peak{since}. {waste} of the reserved {} was never needed at \
+             once.{settings}{copies}",
             size(device.peak_reserved.bytes)
         ),
     }
@@ -147,11 +162,12 @@ fn since(device: &ExaminedDevice) -> &'static str {
 /// Returns a sentence on what other settings would reserve, with a space before it; empty if
 /// nothing was simulated.
 fn settings(device: &ExaminedDevice) -> String {
-    let saving = device.lesser_saving.as_ref().and_then(|one| Some((one.checked?, conf_of(one.remedy.as_deref()?))));
+    let saving = device.lesser_saving.as_ref().and_then(|one| Some((one.checked?, one.remedy.as_deref()?)));
     match saving {
-        Some((checked, conf)) => format!(
-            " {} would reserve {} less, {} (simulated).",
-            conf.unwrap_or("PyTorch's default settings"),
+        Some((checked, remedy)) => format!(
+            " {}{} would reserve {} less, {} (simulated).",
+            conf_of(remedy).unwrap_or("PyTorch's default settings"),
+            needed_version(remedy),
             size(checked.saves_bytes),
             size(checked.peak_reserved_bytes)
         ),
@@ -185,17 +201,22 @@ pub(super) fn without_history(held: &HeldMemory) -> String {
 /// Returns the verdict on a device without a problem, of which essential rules lack evidence:
 /// `unknown` has each with what is missing.
 pub(super) fn partly_unknown(device: &ExaminedDevice, unknown: &[(Rule, Vec<Evidence>)]) -> String {
-    let subjects: Vec<&str> = unknown.iter().map(|(rule, _)| rule.subject()).collect();
-    let reasons: BTreeSet<Evidence> = unknown.iter().flat_map(|(_, missing)| missing.iter().copied()).collect();
-    let reasons: Vec<&str> = reasons.into_iter().map(Evidence::missing).collect();
+    let mut by_reason: BTreeMap<&[Evidence], Vec<&str>> = BTreeMap::new();
+    for (rule, missing) in unknown {
+        by_reason.entry(missing.as_slice()).or_default().push(rule.subject());
+    }
+    let part = |(missing, subjects): (&[Evidence], Vec<&str>)| {
+        let reasons: Vec<&str> = missing.iter().map(|one| one.missing()).collect();
+        format!("{} ({})", subjects.join(", "), reasons.join(", "))
+    };
+    let parts: Vec<String> = by_reason.into_iter().map(part).collect();
     format!(
-        "No failure found: {} at the peak{}, {} waste.{} Cannot tell about {}: the recording has {}.",
+        "No failure found: {} at the peak{}, {} waste.{} Cannot tell: {}.",
         size(device.peak_allocated.bytes),
         since(device),
         Percent::of(device.waste_bytes(), device.peak_reserved.bytes),
         settings(device),
-        subjects.join(" and "),
-        reasons.join(" and ")
+        parts.join("; ")
     )
 }
 
@@ -214,7 +235,7 @@ pub(super) fn how_to_record(missing: impl Iterator<Item = Evidence>) -> VerdictR
         () => vec![RECORD_COMMAND.to_owned()],
     };
     let program = if missing.contains(&Evidence::History) { " Or in the program:" } else { "" };
-    VerdictRemedy { text: sentences.join(" ") + program, lines, saves_bytes: None }
+    VerdictRemedy { text: sentences.join(" ") + program, lines, is_checked: false, saves_bytes: None }
 }
 
 /// Returns a size for a sentence.

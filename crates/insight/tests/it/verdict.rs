@@ -122,7 +122,7 @@ fn causes_of_all_texts_agree() {
         .chain(recorded_in(VERDICTS))
         .chain(recorded_in(LIBRARIES))
         .chain(recordings_in("../../tests/labelled/host"))
-        .chain(recordings_in("../../www/examples"))
+        .chain(recordings_in("../../examples/pytorch/recordings"))
         .chain(recorded_in("../../../shared/snapshots"));
     for (name, recording) in all {
         verdict(&name, &recording);
@@ -300,7 +300,11 @@ fn device_without_history_is_not_called_healthy() {
         "device": 1, "address": 64 << 20, "total_size": 2 << 20, "allocated_size": 2 << 20, "active_size": 2 << 20,
         "stream": 0, "segment_type": "large", "blocks": [block("active_allocated")],
     });
-    let entry = |action: &str, addr: u64, size: u64| json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1, "frames": []});
+    let entry = |action: &str, addr: u64, size: u64| {
+        let mut entry = json!({"action": action, "addr": addr, "size": size, "frames": []});
+        (entry["stream"], entry["time_us"]) = (0.into(), 1.into());
+        entry
+    };
     let trace = [entry("segment_alloc", 1 << 20, 2 << 20), entry("alloc", 1 << 20, 512)];
     let snapshot = json!({"segments": [segment], "device_traces": [trace, []]});
     let recording = imported(snapshot.to_string().as_bytes(), "two.json");

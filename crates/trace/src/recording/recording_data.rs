@@ -372,6 +372,15 @@ impl Recording {
             || self.overview.ends_with_relabel && moment == self.end_event()
     }
 
+    /// Returns the first moment from `moment` on at which the recording has a full state or ends.
+    /// [`has_correction_at`](Self::has_correction_at) is false for moments before it.
+    #[must_use]
+    pub fn next_full_state(&self, moment: u64) -> u64 {
+        let state = self.state_chunks.partition_point(|stored| stored.first_event < moment);
+        let end = self.end_event();
+        self.state_chunks.get(state).map_or(end, |stored| stored.first_event.min(end))
+    }
+
     /// Returns the end of the last chunk in bytes if relabels follow the last event, else 0. It
     /// increases with each chunk of relabels.
     pub(crate) fn last_relabels_end(&self) -> u64 {

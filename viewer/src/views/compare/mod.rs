@@ -199,15 +199,15 @@ fn legend(context: &Context<'_>, cache: &CompareCache, sides: &[Side; 2]) -> Ele
         } else {
             event_link(side.event)
         };
-        let after = DurationNs(time_ns - recording.start_ns());
+        let after = (!recording.info().lacks_times).then(|| DurationNs(time_ns - recording.start_ns()));
         let name = if side.name.is_empty() { &side.when } else { &side.name };
         let when = if side.name.is_empty() { String::new() } else { format!(" {}", side.when) };
         let item = Element::new(Tag::Li)
             .with_child(swatch(side_color(context.theme, index)))
             .with_child(Element::text(Tag::Span, format!("{}: {name}{when}", NAMES[index])))
-            .with_child(event)
-            .with_child(Element::text(Tag::Span, format!("{after} after the start")));
-        list = list.with_child(item);
+            .with_child(event);
+        let after = after.map(|after| Element::text(Tag::Span, format!("{after} after the start")));
+        list = list.with_child(after.into_iter().fold(item, Element::with_child));
     }
     list
 }

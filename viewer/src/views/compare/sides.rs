@@ -267,7 +267,8 @@ impl CompareCache {
     /// the next possible unit is used.
     fn align_axis(&mut self, context: &Context<'_>, sides: &[Side; 2], wanted: AxisUnit) -> (AxisUnit, [Alignment; 2]) {
         let has_one_device = !sides[1].is_second && sides[0].device == sides[1].device;
-        if wanted != AxisUnit::Time && !has_one_device {
+        let lacks_times = sides.iter().filter_map(|side| recording_of(context, side)).any(|one| one.info().lacks_times);
+        if lacks_times || (wanted != AxisUnit::Time && !has_one_device) {
             let mut found = [0, 1].map(|index| {
                 let recording = recording_of(context, &sides[index])?;
                 let range = (recording.start_ns(), recording.end_ns());

@@ -165,7 +165,7 @@ fn table_over_time(context: &Context<'_>, columns: &[FragmentationColumn]) -> Ta
         .number("largest_request_bytes", "largest request", |column| {
             column.largest_request_bytes.map_or(Cell::Empty, Cell::Bytes)
         })
-        .hidden("time_ns", |column| Cell::Duration(time_ns(column)))
+        .hidden("time_ns", |column| context.duration(time_ns(column)))
         .hidden("min_fragmentation", |column| Cell::Share(column.min_fragmentation))
         .hidden("max_fragmentation", |column| Cell::Share(column.max_fragmentation))
         .hidden("reserved_bytes", |column| Cell::Bytes(column.reserved_bytes))
