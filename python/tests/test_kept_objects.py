@@ -385,6 +385,7 @@ class SlowBeginningTest(ProgramTest):
             torch.cuda.synchronize()
             following = session._following
             assert following.is_attached
+            wait_until_live(session)
             is_held, release = threading.Event(), threading.Event()
 
             def hold():

@@ -15,7 +15,7 @@ use vramscope_trace::{Definitions, DeviceId, DeviceState, MemoryState};
 use crate::program::newest_built;
 
 /// Longest wait for a reply, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the path of the built example: `VRAMSCOPE_LOAD`, or the newest in the target folder.
 fn binary() -> PathBuf {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::browser::Browser;
 
 /// Longest wait for the page, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Makes a file from its name and a string with one character a byte.
 const MAKE_FILE: &str = "const file = new File([Uint8Array.from(arguments[1], c => c.charCodeAt(0))], arguments[0]);";

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the binary, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns a command that runs `vramscope`: the binary that `VRAMSCOPE_BINARY` names, or the
 /// newest in the target folder.

@@ -31,7 +31,7 @@ pub(super) const STEP_EVENTS: u64 = 20;
 /// Limits of a rank that loses events while the broker cannot be reached.
 const SMALL_LIMITS: HubLimits = HubLimits { history_bytes: 200_000, lag_bytes: 100_000 };
 /// Longest wait for a report.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 const PAUSE: &str = "pause";
 const RESUME: &str = "resume";

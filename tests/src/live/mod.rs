@@ -17,7 +17,7 @@ use std::time::Duration;
 use vramscope_trace::Recording;
 
 /// Longest time for a viewer to catch up, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Reads a recording from a file, checking every chunk. Returns it with the file's size.
 fn read_complete_file(path: &Path) -> Result<(Recording, u64), String> {

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Maximum time of any wait, sufficient for a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns a command that runs the binary.
 pub(crate) fn vramscope<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
