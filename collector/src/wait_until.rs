@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Maximum time that a test waits for a condition. Even a starved machine needs less, so only a test
-/// that hangs reaches it.
+/// Maximum time that a test waits for a condition. Even a starved machine needs less, so only a
+/// test that hangs reaches it.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Waits until `condition` returns true. After [`TIMEOUT`], panics with the text `what`.

@@ -35,8 +35,10 @@ pub struct Viewer {
     is_resumed: bool,
     /// True once the first chunk has been chosen.
     has_begun: bool,
-    /// Number of the chunk at which the viewer last skipped.
+    /// Number of the chunk from which the viewer last skipped.
     before_skip: u64,
+    /// Whether the full state to which it skips has not been taken yet.
+    is_skipping: bool,
     /// The viewer has all definitions before this chunk number.
     defined: u64,
     /// Number of the next chunk, once all definitions before it have been taken.
@@ -69,8 +71,9 @@ impl Viewer {
         if let Some(file_reader) = &self.file_reader {
             return file_reader.next();
         }
-        // Definitions alone are no progress: the chunks that use them are still missing.
-        if self.defined < self.next { self.before_skip } else { self.next }
+        // Definitions alone are no progress: the chunks that use them are still missing, and the
+        // skipped events count as missing once the full state has been taken.
+        if self.is_skipping { self.before_skip } else { self.next }
     }
 
     /// Returns true while [`take`](Self::take) reads from the recording's file, false once it takes
@@ -116,7 +119,7 @@ impl Viewer {
     fn finish_file(&mut self) {
         if let Some(file_reader) = self.file_reader.take() {
             let next = file_reader.next_hub_chunk();
-            (self.before_skip, self.defined, self.next, self.has_begun) = (next, next, next, true);
+            (self.is_skipping, self.defined, self.next, self.has_begun) = (false, next, next, true);
             // A viewer that resumed inside the file has taken no event yet.
             self.end_event = self.end_event.or(self.hub.0.lock().event_after(next));
         }
@@ -140,7 +143,7 @@ impl Viewer {
                 continue;
             }
             self.next += 1;
-            self.defined = self.next;
+            (self.is_skipping, self.defined) = (false, self.next);
             self.end_event = end_event(&entry.chunk).or(self.end_event);
             taken.missed_events += std::mem::take(&mut self.missed);
         }
@@ -180,8 +183,8 @@ impl Viewer {
             None
         };
         let Some(target) = target else { return };
-        if self.defined == self.next {
-            self.before_skip = self.next;
+        if !self.is_skipping {
+            (self.is_skipping, self.before_skip) = (true, self.next);
         }
         (self.has_begun, self.next, self.least_lag) = (true, target, u64::MAX);
         self.missed = self.events_until(target, history);
@@ -210,7 +213,7 @@ impl Viewer {
         let begin = history.begin_before(self.next).unwrap_or_else(|| history.begin(ViewFrom::Newest));
         self.file_reader = None;
         // Definitions alone are no progress, and the chunks after the state are repeated.
-        (self.before_skip, self.defined, self.next) = (begin, 0, begin);
+        (self.is_skipping, self.before_skip, self.defined, self.next) = (true, begin, 0, begin);
         (self.has_begun, self.least_lag) = (history.end > 0, u64::MAX);
         self.missed = self.events_until(begin, &history);
     }
@@ -253,6 +256,7 @@ impl Hub {
             is_resumed: false,
             has_begun: false,
             before_skip: 0,
+            is_skipping: false,
             defined: 0,
             next: 0,
             end_event: None,
@@ -280,7 +284,7 @@ impl Hub {
         }
         let history = self.0.lock();
         if (1..=history.end).contains(&next) {
-            (viewer.before_skip, viewer.defined, viewer.next) = (next, next, next);
+            (viewer.defined, viewer.next) = (next, next);
             (viewer.is_resumed, viewer.has_begun, viewer.file_reader) = (true, true, None);
             viewer.end_event = history.event_after(next);
         }
