@@ -34,7 +34,7 @@ const SOON_STEPS: u64 = 100;
 const PREALLOCATE: &str = "Allocate the cache once for the longest sequence (transformers: \
                            cache_implementation=\"static\"), or in pages of a fixed length: concatenation also \
                            needs the old and the new tensor at once.";
-/// Lines of a program that do so.
+/// Lines of a program that allocate a cache once.
 const PREALLOCATE_CODE: &[&str] = &[
     "keys = torch.empty(batch, heads, longest, width, device=\"cuda\")",
     "keys[:, :, length] = key  # not: keys = torch.cat((keys, key), dim=2)",
