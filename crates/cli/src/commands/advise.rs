@@ -161,16 +161,23 @@ fn tried_table(advice: &Advice) -> String {
     table::render(table, None) + "\n"
 }
 
+/// Minimum bytes of a program for which a GPU is named: less fits every GPU that trains.
+const MIN_CARD_BYTES: u64 = 4 << 30;
+
 /// Returns the least memory under the recorded and the best settings, with the GPU for each.
 fn smallest_text(advice: &Advice) -> String {
     let line = |name: &str, smallest: &SmallestCapacity| {
         let bytes = smallest.capacity_bytes;
         let card = match smallest_card(bytes) {
-            Some(card) => format!("{} ({} usable)", card.name, ByteSize(card.usable_bytes())),
-            None => "no GPU of the list".to_owned(),
+            _ if bytes < MIN_CARD_BYTES => String::new(),
+            Some(card) => {
+                let (usable, spare) = (card.usable_bytes(), card.usable_bytes().saturating_sub(bytes));
+                format!("; smallest GPU: {} ({} usable, {} to spare)", card.name, ByteSize(usable), ByteSize(spare))
+            }
+            None => "; smallest GPU: no GPU of the list".to_owned(),
         };
         let retries = Count(smallest.predicted.retries).of("retry", "retries");
-        format!("  {name}: {}, {retries}; smallest GPU: {card}\n", ByteSize(bytes))
+        format!("  {name}: {}, {retries}{card}\n", ByteSize(bytes))
     };
     let rows = [("recorded settings", &advice.smallest_recorded), ("best settings", &advice.smallest_best)];
     let lines: String = rows.iter().filter_map(|(name, found)| Some(line(name, found.as_ref()?))).collect();

@@ -116,7 +116,7 @@ fn text_has_settings_to_paste_and_the_least_memory() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let paste = finished.stdout.lines().find(|line| line.starts_with("PYTORCH_CUDA_ALLOC_CONF="));
     assert!(paste.is_some_and(|line| line.contains("expandable_segments:True")), "{}", finished.stdout);
-    for part in ["saves", "of the reserved peak", "live requests", "(recorded)", "smallest GPU: RTX 3060 12GB"] {
+    for part in ["saves", "of the reserved peak", "live requests", "(recorded)"] {
         assert!(finished.stdout.contains(part), "no {part:?} in {}", finished.stdout);
     }
     let lines = finished.stderr.lines().collect::<Vec<_>>();
