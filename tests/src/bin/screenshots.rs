@@ -46,5 +46,8 @@ fn peak(browser: &Browser, fixture: &Fixture) -> Vec<u8> {
     page.wait_until("the recording is open", |state| state.events == fixture.events());
     let peak = page.run("return window.vramscope.peak()").as_u64().expect("the peak is at an event");
     page.seek(peak);
+    // Ends once the recording was analyzed.
+    page.run("return window.vramscope.rows('verdict')");
+    page.seek(peak);
     browser.screenshot()
 }
