@@ -19,9 +19,6 @@ pub struct LiveStatus {
     pub behind_s: u64,
     /// Number of events that arrive per second; `None` before it has been measured.
     pub events_per_s: Option<u64>,
-    /// Reserved, stuck and releasable bytes at the end of the last complete step; `None` if they
-    /// are unknown.
-    pub last_step: Option<[u64; 3]>,
 }
 
 /// The appearance of the header's connection badge: live, paused, lost (or behind), or ended.
@@ -130,8 +127,9 @@ pub struct PageTexts {
 }
 
 impl PageTexts {
-    /// Computes all texts. `hovered` is the block or free range under the pointer on the heatmap.
-    pub fn update(&mut self, model: &mut Model, hovered: Option<Hit>, status: LiveStatus) {
+    /// Computes all texts. `hovered` is the block or free range under the pointer on the heatmap,
+    /// `last_step` the reserved, stuck and releasable bytes at the end of the last complete step.
+    pub fn update(&mut self, model: &mut Model, hovered: Option<Hit>, status: LiveStatus, last_step: Option<[u64; 3]>) {
         let origin = model.origin();
         // A live page without events still waits for them; a file without events is shown.
         self.has_content = origin == Origin::File || model.recording().devices().next().is_some();
@@ -144,7 +142,7 @@ impl PageTexts {
         self.badge = badge(origin, model.is_following(), status);
         let rate = status.events_per_s.filter(|_| origin == Origin::Live);
         self.rate = rate.map(|rate| format!("{} events/s", Count(rate))).unwrap_or_default();
-        self.counters = counters(model, status.last_step);
+        self.counters = counters(model, last_step);
         self.bands = bands(model);
         self.transport = transport(model);
         self.devices =
@@ -187,7 +185,7 @@ fn badge(origin: Origin, is_following: bool, status: LiveStatus) -> Option<(Badg
 }
 
 /// Returns the texts of the header's counters at the moment on the screen. While the newest event
-/// is followed, the free bytes are those of the last complete step, because they change within one.
+/// is followed, stuck and releasable bytes are those of `last_step`: they vary within a step.
 fn counters(model: &Model, last_step: Option<[u64; 3]>) -> CounterTexts {
     let device = model.device_state();
     let counters = device.counters();
@@ -278,7 +276,7 @@ mod tests {
     #[test]
     fn badge_shows_the_connection_state() {
         let check = |connection, is_following, behind_s, expected: Option<(BadgeKind, &str)>| {
-            let status = LiveStatus { connection, behind_s, events_per_s: Some(5), last_step: None };
+            let status = LiveStatus { connection, behind_s, events_per_s: Some(5) };
             let badge = badge(Origin::Live, is_following, status);
             assert_eq!(badge, expected.map(|(kind, text)| (kind, text.to_owned())));
         };
@@ -298,7 +296,7 @@ mod tests {
     #[test]
     fn empty_model_has_empty_texts() {
         let mut texts = PageTexts::default();
-        texts.update(&mut Model::default(), None, LiveStatus::default());
+        texts.update(&mut Model::default(), None, LiveStatus::default(), None);
         assert!(!texts.has_content && !texts.can_save && texts.bands.is_none());
         assert_eq!((texts.title.as_str(), texts.moment_event.as_str()), ("vramscope", "start of the recording"));
         assert_eq!(texts.counters.allocated, "0 B");

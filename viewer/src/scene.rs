@@ -87,13 +87,14 @@ impl Scene {
 
     /// Recomputes the parts that `changes` names, apart from the timeline and the heatmap
     /// themselves. `pointer` is the pointer's pixel (x, y) on the heatmap, `None` if it is
-    /// elsewhere.
+    /// elsewhere; `last_step` as in [`PageTexts::update`].
     pub fn update(
         &mut self,
         model: &mut Model,
         changes: Changes,
         pointer: Option<(i32, i32)>,
         status: LiveStatus,
+        last_step: Option<[u64; 3]>,
         typesetter: &Typesetter,
     ) {
         if changes.timeline || changes.moment || self.overlay.cursor.is_none() {
@@ -102,7 +103,7 @@ impl Scene {
         }
         self.hovered = pointer.and_then(|point| self.hit(model.device_state(), point));
         self.selected = model.selected();
-        self.texts.update(model, self.hovered, status);
+        self.texts.update(model, self.hovered, status, last_step);
     }
 
     /// Returns the block or free range at pixel (`x`, `y`) of the heatmap; `None` where there is no

@@ -92,6 +92,21 @@ impl ReadAt for CancellableSource {
     }
 }
 
+/// Reads the events of the recording at `path`, leaves damaged chunks out and reports them.
+pub(crate) fn skip_damaged(recording: &mut Recording, path: &Path, operation: &Operation) -> Result {
+    let bar = operation.stage(format!("Checking {}", recording_name(path)));
+    let damage = recording.skip_damaged(|done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    if let Some(Damage { first, events }) = damage {
+        let events = Count(events).of("event is", "events are");
+        operation.message(CommandError::file(path, format_args!("{first}; {events} lost")));
+    }
+    operation.check()
+}
+
 /// Returns a file's name without the extensions of input files: `run` for `run.pickle.gz`.
 pub(crate) fn recording_name(path: &Path) -> String {
     let file_name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
@@ -275,17 +290,7 @@ impl Input {
     pub(crate) fn into_recording_without_marks(self) -> Result<Recording> {
         let (path, operation) = (self.path.clone(), self.operation.clone());
         let (mut recording, _) = self.into_indexed_recording()?;
-        let bar = operation.stage(format!("Checking {}", recording_name(&path)));
-        let damage = recording.skip_damaged(|done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        });
-        bar.finish_and_clear();
-        if let Some(Damage { first, events }) = damage {
-            let events = Count(events).of("event is", "events are");
-            operation.message(CommandError::file(&path, format_args!("{first}; {events} lost")));
-        }
-        operation.check()?;
+        skip_damaged(&mut recording, &path, &operation)?;
         Ok(recording)
     }
 

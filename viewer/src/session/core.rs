@@ -201,8 +201,7 @@ impl Session {
         }
         let pointer = self.hover.filter(|(surface, _)| Some(*surface) == heatmap).map(|(_, point)| point);
         let last_step = self.analysis.jobs.findings.last_step(self.model.device());
-        let status = LiveStatus { last_step, ..status };
-        self.scene.update(&mut self.model, changes, pointer, status, &self.typesetter);
+        self.scene.update(&mut self.model, changes, pointer, status, last_step, &self.typesetter);
         self.update_overlay();
     }
 

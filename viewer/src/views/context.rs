@@ -110,7 +110,7 @@ impl<'a> Context<'a> {
     /// times.
     #[must_use]
     pub fn duration(&self, ns: u64) -> Cell {
-        if self.recording.info().lacks_times { Cell::Empty } else { Cell::Duration(ns) }
+        Cell::duration(self.recording.info(), ns)
     }
 
     /// Returns the text to show in a view that has no rows: how much of the recording has been

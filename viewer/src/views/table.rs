@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 use vramscope_insight::group::GroupBy;
-use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
+use vramscope_trace::{ByteSize, Count, DurationNs, Percent, RecordingInfo};
 
 use crate::bitmap::Color;
 use crate::ui::{Attribute, Element, Tag};
@@ -134,6 +134,13 @@ impl Cell {
     #[must_use]
     pub fn labeled(text: impl Into<String>, value: Self) -> Self {
         Self::Labeled(text.into(), Box::new(value))
+    }
+
+    /// Creates the cell of a duration of `ns` nanoseconds; an empty one if the recording has no
+    /// times.
+    #[must_use]
+    pub fn duration(info: &RecordingInfo, ns: u64) -> Self {
+        if info.lacks_times { Self::Empty } else { Self::Duration(ns) }
     }
 
     /// Returns the cell's text on the page; empty if nothing is known.

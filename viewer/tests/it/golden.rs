@@ -145,7 +145,7 @@ fn scene_layers_match_the_golden_pictures() {
         if changes.timeline || changes.moment {
             scene.update_heatmap(model, &viewport, HeatmapInputs::default(), &typesetter);
         }
-        scene.update(model, changes, None, LiveStatus::default(), &typesetter);
+        scene.update(model, changes, None, LiveStatus::default(), None, &typesetter);
         timeline.draw_timeline(&scene, changes.timeline, &theme, &mut typesetter);
         heatmap.draw_heatmap(&scene, changes.timeline || changes.moment, &theme, &mut typesetter);
         (timeline.picture().clone(), heatmap.picture().clone())

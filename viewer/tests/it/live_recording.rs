@@ -208,6 +208,25 @@ fn resumed_connection_keeps_all_events() {
 }
 
 #[test]
+fn free_bytes_of_the_last_step_are_shown_while_the_newest_event_is_followed() {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
+    (1..=2).for_each(|time_ns| encoder.event(&Event { device: DeviceId(0), time_ns, kind }));
+    encoder.flush();
+    let mut model = live();
+    encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
+    let shown = |model: &mut Model| {
+        let mut texts = PageTexts::default();
+        texts.update(model, None, LiveStatus::default(), Some([400 << 20, 40 << 20, 100 << 20]));
+        [texts.counters.stuck, texts.counters.releasable]
+    };
+    assert!(model.is_following());
+    assert_eq!(shown(&mut model), ["40 MiB (10.0%)", "100 MiB (25.0%)"]);
+    model.seek(1).expect("the moment is known");
+    assert_eq!(shown(&mut model), ["0 B (0.0%)", "0 B (0.0%)"]);
+}
+
+#[test]
 fn pinned_host_memory_is_named_as_such() {
     let host = DeviceInfo { device: DeviceId::HOST.0, name: "host (pinned)".to_owned(), ..DeviceInfo::default() };
     let mut encoder = Encoder::new(&RecordingInfo { devices: vec![host], ..RecordingInfo::default() });
@@ -219,7 +238,7 @@ fn pinned_host_memory_is_named_as_such() {
     let mut model = live();
     encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
     let mut texts = PageTexts::default();
-    texts.update(&mut model, None, LiveStatus::default());
+    texts.update(&mut model, None, LiveStatus::default(), None);
     let names: Vec<&str> = texts.devices.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names, ["device 0", "pinned host memory"]);
     assert!(texts.moment_event.starts_with("pinned host memory: memory sample"), "{}", texts.moment_event);

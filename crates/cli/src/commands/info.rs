@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramscope_insight::verdict::Verdict;
-use vramscope_trace::{ByteSize, Count, DurationNs};
+use vramscope_trace::{ByteSize, Count, DurationNs, Recording};
 
 use crate::error::Result;
 use crate::escape::escape_controls;
-use crate::input::{Format, Input};
+use crate::input::{Format, Input, skip_damaged};
 use crate::operation::Operation;
 use crate::reports::diagnose::problems;
 use crate::reports::info::{DeviceSummary, Summary, summary};
@@ -35,19 +35,20 @@ pub(crate) struct InfoArguments {
 
 /// Prints the summary of a recording as text or as JSON.
 pub(crate) fn run(arguments: &InfoArguments) -> Result {
-    let summary = summary(&arguments.file, Input::open(&arguments.file)?)?;
+    let (summary, recording) = summary(&arguments.file, Input::open(&arguments.file)?)?;
     if arguments.json {
         return terminal::print_json(&summary);
     }
     // Without a verdict, as of a damaged recording or of another allocator, the rest stays useful.
-    let first_line = if summary.damage.is_none() { verdict(&arguments.file).ok() } else { None };
+    let first_line = if summary.damage.is_none() { verdict(&arguments.file, recording).ok() } else { None };
     terminal::print(&(first_line.unwrap_or_default() + &text(&summary)))
 }
 
 /// Returns what to say first about the recording at `path`, as a line.
-fn verdict(path: &Path) -> Result<String> {
+fn verdict(path: &Path, mut recording: Recording) -> Result<String> {
     let operation = Operation::until_signal()?;
-    let recording = Input::open(path)?.into_recording()?;
+    skip_damaged(&mut recording, path, &operation)?;
+    recording.read_marks();
     let diagnosed = problems(path, &recording, None, &operation)?.diagnosed;
     Ok(escape_controls(&Verdict::new(&recording, &diagnosed).summary) + "\n")
 }

@@ -252,7 +252,7 @@ fn parse_size(name: &str, text: Option<&str>) -> Result<Option<ByteSize>> {
 fn run_info(arguments: InfoArguments, sources: &Sources, operation: &Operation) -> Result<Value> {
     let limit = checked_limit(arguments.limit)?;
     let source = sources.resolve(&arguments.source)?;
-    let summary = info::summary(source.name(), source.open(operation)?)?;
+    let (summary, _) = info::summary(source.name(), source.open(operation)?)?;
     Ok(bounded(&summary, limit, operation.messages()))
 }
 

@@ -79,14 +79,14 @@ pub(crate) struct DeviceSummary {
     pub(crate) history_complete: bool,
 }
 
-/// Reads the input from `path` and summarizes it.
-pub(crate) fn summary(path: &Path, input: Input) -> Result<Summary> {
+/// Reads the input from `path` and summarizes it. Returns the recording, too.
+pub(crate) fn summary(path: &Path, input: Input) -> Result<(Summary, Recording)> {
     let format = input.format();
     let (recording, damage) = input.into_indexed_recording()?;
     let mut replay = Replay::new();
     let start = replay.seek(&recording, recording.first_event()).map_err(|error| CommandError::file(path, error))?;
     let summary = summarize(path, format, &recording, start);
-    Ok(Summary { damage: damage.map(|damage| damage.to_string()), ..summary })
+    Ok((Summary { damage: damage.map(|damage| damage.to_string()), ..summary }, recording))
 }
 
 /// Returns the summary of the recording at `path`; the caller adds the file's damage, if any.

@@ -1,5 +1,6 @@
 //! Tests of `import` and `info`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -130,6 +131,15 @@ fn info_text_is_a_table() {
     let (verdict, table) = finished.stdout.split_once('\n').expect("lines");
     assert!(verdict.contains("failed by fragmentation"), "{verdict}");
     assert!(table.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{table}");
+}
+
+#[test]
+fn info_reads_its_input_once() {
+    let finished = run(["info".as_ref(), fixture("late.pickle.gz").as_os_str()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let notes: Vec<&str> = finished.stderr.lines().collect();
+    let distinct: BTreeSet<&str> = notes.iter().copied().collect();
+    assert!(!notes.is_empty() && notes.len() == distinct.len(), "{}", finished.stderr);
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl Problem {
                 &["state = torch.load(path, map_location=\"cpu\")", "optimizer.load_state_dict(state); del state"]
             }
             Self::EmptiedCache => &["# remove from the loop: torch.cuda.empty_cache()"],
-            Self::DominantOptimizerState => &["optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())"],
+            Self::DominantOptimizerState => RemedyKind::SmallerState.code(),
             Self::DominantGradients => &["optimizer.zero_grad(set_to_none=True)"],
             Self::DominantActivations => RemedyKind::Checkpoint.code(),
             Self::PendingFrees => RemedyKind::WaitStream.code(),

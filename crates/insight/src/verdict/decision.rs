@@ -69,19 +69,15 @@ fn used(devices: &[ExaminedDevice]) -> impl Iterator<Item = &ExaminedDevice> {
 /// Returns the rules that lack evidence about a device and found nothing on it, each once if it
 /// lacks the same evidence about all devices.
 fn unanswered_rules(diagnosed: &Diagnosed) -> Vec<UnansweredRule> {
+    let devices: Vec<&ExaminedDevice> = used(&diagnosed.devices).collect();
     let mut unanswered = Vec::new();
     for rule in Rule::ALL.into_iter().filter(|rule| !rule.needs().is_empty()) {
-        let devices: Vec<&ExaminedDevice> = used(&diagnosed.devices).collect();
-        let mut lacking: Vec<(DeviceId, Vec<Evidence>)> = Vec::new();
-        for device in &devices {
-            let mut missing = device.missing(rule);
-            if missing.is_empty() {
-                missing = device.evidence.missing(rule.needs_for_no());
-            }
-            if !missing.is_empty() && !is_answered(diagnosed, rule, device.device) {
-                lacking.push((device.device, missing));
-            }
-        }
+        let missing = |device: &&ExaminedDevice| {
+            let missing = [device.missing(rule), device.evidence.missing(rule.needs_for_no())];
+            let missing = missing.into_iter().find(|missing| !missing.is_empty())?;
+            (!is_answered(diagnosed, rule, device.device)).then_some((device.device, missing))
+        };
+        let lacking: Vec<(DeviceId, Vec<Evidence>)> = devices.iter().filter_map(missing).collect();
         match lacking.first() {
             None if devices.is_empty() => {
                 unanswered.push(UnansweredRule { rule, missing: vec![Evidence::History], device: None });

@@ -51,9 +51,8 @@ pub(super) fn table(context: &Context<'_>, sides: &[Side; 2], figures: &[MomentF
     ]);
     if sides[1].is_second {
         table.rows.push(count_row("events", of(|recording, _| recording.events())));
-        let length = |recording: &Recording| match recording.info().lacks_times {
-            true => Cell::Empty,
-            false => Cell::Duration(recording.end_ns().saturating_sub(recording.start_ns())),
+        let length = |recording: &Recording| {
+            Cell::duration(recording.info(), recording.end_ns().saturating_sub(recording.start_ns()))
         };
         table.rows.push(Row::new(vec!["length".into(), length(a), length(b), Cell::Empty]));
     }

@@ -361,7 +361,6 @@ impl EngineState {
                 connection,
                 behind_s: self.lateness.behind_s(),
                 events_per_s: self.lateness.events_per_s(),
-                last_step: None,
             },
             connection: ConnectionFacts {
                 name: connection.name(),
