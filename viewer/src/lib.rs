@@ -22,21 +22,14 @@
 //! - `report` draws a whole recording on one page, as SVG or PNG (not in wasm).
 #![forbid(unsafe_code)]
 
-pub mod allocations;
-mod axis;
-mod backend;
+pub mod app;
 pub mod bands;
-pub mod bitmap;
-mod canvas;
 pub mod commands;
 pub mod comparison;
 pub mod connection;
 pub mod details;
+pub mod draw;
 pub mod editor_link;
-pub mod flame;
-pub mod fragmentation;
-mod group_style;
-pub mod heatmap;
 pub mod jobs;
 pub mod lateness;
 pub mod link;
@@ -45,21 +38,18 @@ pub mod open;
 pub mod page_texts;
 mod pane_link;
 pub mod pane_sizes;
-pub mod picture;
 pub mod playback;
 pub mod protocol;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod report;
 pub mod saved_picture;
 pub mod scene;
-pub mod session;
+pub mod segment_map;
 mod span;
-mod surface;
-pub mod text;
-pub mod theme;
 pub mod timeline;
 pub mod ui;
 pub mod units;
+pub mod view;
 pub mod views;
 pub mod virtual_scroll;
 #[cfg(target_arch = "wasm32")]

@@ -26,8 +26,8 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
 use crate::bands::{Band, BandChoice};
-use crate::heatmap::{ColorBy, Scaling, SortBy};
 use crate::pane_link::{decoded, encoded};
+use crate::segment_map::{ColorBy, Scaling, SortBy};
 use crate::timeline::AxisKind;
 
 pub use crate::pane_link::PaneLink;

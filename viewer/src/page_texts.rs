@@ -6,8 +6,8 @@ use vramscope_trace::{ByteSize, Count, EventKind, Percent};
 use crate::bands::Band;
 use crate::connection::ConnectionState;
 use crate::details::{self, Details};
-use crate::heatmap::Hit;
 use crate::model::{Model, Origin};
+use crate::segment_map::Hit;
 use crate::timeline;
 
 /// The live connection's state, the page's delay behind the program, and the rate of events.

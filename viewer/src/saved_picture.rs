@@ -7,9 +7,9 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bitmap::Color;
-use crate::text::{Typesetter, Weight};
-use crate::theme::Theme;
+use crate::draw::bitmap::Color;
+use crate::draw::text::{Typesetter, Weight};
+use crate::draw::theme::Theme;
 use crate::ui::{Element, Node, Tag};
 
 /// Space around a saved picture and between its parts, in units (pixels at scale 1).

@@ -4,12 +4,12 @@
 
 use vramscope_trace::{Block, DeviceState};
 
-use crate::bitmap::{Bitmap, Color};
-use crate::heatmap::{self, AgeScale, AgeUnit, BlockGroups, FreedAt, HeatmapScene, Highlight, Hit, Layout};
+use crate::draw::bitmap::{Bitmap, Color};
+use crate::draw::text::Typesetter;
+use crate::draw::theme::Theme;
 use crate::model::{Changes, Model};
 use crate::page_texts::{LiveStatus, PageTexts};
-use crate::text::Typesetter;
-use crate::theme::Theme;
+use crate::segment_map::{self, AgeScale, AgeUnit, BlockGroups, FreedAt, HeatmapScene, Highlight, Hit, Layout};
 use crate::timeline::{self, Cursor, Overlay, TimelineScene};
 
 /// The sizes of the timeline's and the heatmap's pictures in pixels, and the pixels per unit of
@@ -73,13 +73,13 @@ impl Scene {
             AgeUnit::Events => (model.state().event(), recording.end_event().saturating_sub(recording.first_event())),
             AgeUnit::Time => (model.time_ns(), recording.end_ns().saturating_sub(recording.start_ns())),
         };
-        let content = heatmap::HeatmapContent {
+        let content = segment_map::HeatmapContent {
             color_by: model.color_by,
             ages: AgeScale { unit: inputs.unit, now, longest },
             freed_at: inputs.freed_at,
             groups: inputs.groups,
             highlight: inputs.highlight,
-            ..heatmap::HeatmapContent::new(device, recording.definitions())
+            ..segment_map::HeatmapContent::new(device, recording.definitions())
         };
         self.heatmap = Some(HeatmapScene::new(layout, viewport.heatmap.0 as i32, content, typesetter));
         self.proposed = inputs.proposed;
@@ -169,16 +169,16 @@ impl Layers {
     pub fn draw_heatmap(&mut self, scene: &Scene, is_changed: bool, theme: &Theme, typesetter: &mut Typesetter) {
         let Some(heatmap) = &scene.heatmap else { return };
         if is_changed {
-            heatmap::draw(heatmap, theme, &mut self.base, typesetter);
+            segment_map::draw(heatmap, theme, &mut self.base, typesetter);
         }
         self.composed.copy_from(&self.base);
         if let Some(range) = scene.proposed {
-            heatmap::draw_placement(&mut self.composed, &heatmap.layout, theme, range);
+            segment_map::draw_placement(&mut self.composed, &heatmap.layout, theme, range);
         }
         let highlights = [(scene.selected, Highlight::Selected), (scene.hovered, Highlight::Hovered)];
         for (hit, highlight) in highlights.into_iter().filter_map(|(hit, highlight)| Some((hit?, highlight))) {
             let range = (hit.address, hit.size);
-            heatmap::draw_highlight(&mut self.composed, &heatmap.layout, theme, range, highlight);
+            segment_map::draw_highlight(&mut self.composed, &heatmap.layout, theme, range, highlight);
         }
     }
 

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bitmap::Color;
+use crate::draw::bitmap::Color;
+use crate::draw::theme::{Texture, Theme};
 use crate::editor_link::EditorTemplate;
-use crate::theme::{Texture, Theme};
 
 /// A piece of a panel: a text or an element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

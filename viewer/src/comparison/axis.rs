@@ -3,9 +3,9 @@
 use vramscope_insight::steps::Step;
 use vramscope_trace::{Count, DurationNs, even_part};
 
-use crate::bitmap::Rect;
-use crate::picture::px;
-use crate::text::Typesetter;
+use crate::draw::bitmap::Rect;
+use crate::draw::picture::px;
+use crate::draw::text::Typesetter;
 use crate::units::{axis_moment, decimal_step};
 
 /// Font size of the picture's texts, in units (pixels at scale 1).

@@ -3,13 +3,13 @@
 use super::axis::TEXT;
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
-use crate::bitmap::{Bitmap, Rect};
-use crate::canvas::Canvas;
-use crate::heatmap;
-use crate::picture::{px, text_color};
-use crate::surface::Surface;
-use crate::text::{Align, Typesetter};
-use crate::theme::Theme;
+use crate::draw::bitmap::{Bitmap, Rect};
+use crate::draw::canvas::Canvas;
+use crate::draw::picture::{px, text_color};
+use crate::draw::surface::Surface;
+use crate::draw::text::{Align, Typesetter};
+use crate::draw::theme::Theme;
+use crate::segment_map;
 
 /// Widths of the lines of sides A and B, in units (pixels at scale 1). B is drawn over A; A is
 /// wider, so that both show where they are equal.
@@ -35,7 +35,7 @@ pub fn draw(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typeset
         draw_legend_entry(scene, line, theme, surface);
     }
     for (index, map) in scene.maps.iter().enumerate() {
-        surface.panel(map.area, theme.background, |surface| heatmap::draw_on(&map.scene, theme, surface));
+        surface.panel(map.area, theme.background, |surface| segment_map::draw_on(&map.scene, theme, surface));
         let title = &map.title;
         let half = px(4.0, scene.scale);
         let swatch =

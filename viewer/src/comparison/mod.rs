@@ -10,14 +10,19 @@
 
 mod axis;
 mod draw;
+mod moments;
 mod scene;
+mod sides;
 
-use crate::bitmap::Color;
-use crate::theme::Theme;
+use crate::draw::bitmap::Color;
+use crate::draw::theme::Theme;
 
 pub use axis::{Alignment, AxisUnit};
 pub use draw::draw;
+pub use moments::Moments;
 pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};
+pub(crate) use sides::recording_of;
+pub use sides::{CompareCache, Side, Unavailable};
 
 /// Names of the two sides of a comparison.
 pub const NAMES: [&str; 2] = ["A", "B"];

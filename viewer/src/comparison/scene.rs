@@ -5,10 +5,10 @@ use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, Dev
 
 use super::NAMES;
 use super::axis::{Alignment, AxisUnit, Label, SharedAxis, TEXT};
-use crate::bitmap::{Bitmap, Rect};
-use crate::heatmap::{self, HeatmapScene, Layout, View};
-use crate::picture::{chart_columns, px};
-use crate::text::Typesetter;
+use crate::draw::bitmap::{Bitmap, Rect};
+use crate::draw::picture::{chart_columns, px};
+use crate::draw::text::Typesetter;
+use crate::segment_map::{self, HeatmapScene, Layout, View};
 use crate::units::{axis_size, binary_step};
 
 /// Height of a row of the chart's legend, in units (pixels at scale 1).
@@ -349,5 +349,5 @@ fn heatmap_scene(
 ) -> HeatmapScene {
     let size = (area.width().max(1) as u32, area.height().max(1) as u32);
     let layout = Layout::new(state, size, scale, View::default());
-    HeatmapScene::new(layout, size.0 as i32, heatmap::HeatmapContent::new(state, definitions), typesetter)
+    HeatmapScene::new(layout, size.0 as i32, segment_map::HeatmapContent::new(state, definitions), typesetter)
 }

@@ -5,7 +5,7 @@ use vramscope_insight::pools::{FreeMemory, free_memory};
 use vramscope_trace::{DeviceId, FormatError};
 
 use super::state::Model;
-use crate::heatmap::View;
+use crate::segment_map::View;
 
 impl Model {
     /// Selects another device to show, at the current moment, and clears the selection. Does

@@ -4,8 +4,8 @@ use vramscope_trace::FormatError;
 
 use super::state::{Model, Origin};
 use crate::bands::{Band, BandChoice};
-use crate::heatmap::{ColorBy, View};
 use crate::link::{HeatmapZoom, Link};
+use crate::segment_map::{ColorBy, View};
 use crate::timeline::AxisKind;
 
 impl Model {

@@ -12,10 +12,10 @@ use super::comparison::Comparison;
 use super::complete_replay::CompleteReplay;
 use super::live_state::LiveState;
 use crate::bands::{Band, BandChoice, VisibleBands};
-use crate::heatmap::{ColorBy, View};
 use crate::link::Link;
 use crate::open::LoadedFile;
 use crate::playback::Playback;
+use crate::segment_map::{ColorBy, View};
 use crate::span::TimeSpan;
 use crate::timeline::{AxisKind, PeakMark, Scale};
 

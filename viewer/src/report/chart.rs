@@ -5,10 +5,10 @@ use vramscope_insight::spans::Marks;
 
 use super::contents::RecordingReport;
 use super::summary::DeviceSummary;
-use crate::axis::Axis;
-use crate::backend::Backend;
-use crate::surface::Surface;
-use crate::theme::Theme;
+use crate::draw::axis::Axis;
+use crate::draw::backend::Backend;
+use crate::draw::surface::Surface;
+use crate::draw::theme::Theme;
 use crate::timeline::{Geometry, time_origin_ns, to_rgb};
 
 /// Font size of the labels of the fragmentation chart, in units (pixels at scale 1).

@@ -13,11 +13,11 @@ use vramscope_trace::{ByteSize, Category, DeviceId, FormatError, Recording, Repl
 use super::contents::ReportError;
 use super::render::SCALE;
 use super::{png, svg};
-use crate::bitmap::{Bitmap, Color, Rect};
-use crate::canvas::Canvas;
-use crate::surface::Surface;
-use crate::text::{Align, Typesetter, Weight};
-use crate::theme::Theme;
+use crate::draw::bitmap::{Bitmap, Color, Rect};
+use crate::draw::canvas::Canvas;
+use crate::draw::surface::Surface;
+use crate::draw::text::{Align, Typesetter, Weight};
+use crate::draw::theme::Theme;
 use crate::units::{axis_size, binary_step};
 
 // Lengths are in units (pixels at scale 1).

@@ -6,11 +6,11 @@ use super::chart;
 use super::contents::RecordingReport;
 use super::summary::DeviceSummary;
 use crate::bands::BandChoice;
-use crate::bitmap::{Color, Rect};
-use crate::heatmap::{self, HeatmapScene, Layout, View};
-use crate::surface::Surface;
-use crate::text::{Align, Weight};
-use crate::theme::Theme;
+use crate::draw::bitmap::{Color, Rect};
+use crate::draw::surface::Surface;
+use crate::draw::text::{Align, Weight};
+use crate::draw::theme::Theme;
+use crate::segment_map::{self, HeatmapScene, Layout, View};
 use crate::timeline::{self, TimelineScene};
 
 // Lengths are in units; see `Page::scale`.
@@ -331,11 +331,11 @@ impl<S: Surface> Painter<'_, S> {
         };
         self.caption("Segments at the peak of the allocated bytes", &note, &legend);
         let area = self.part(block.heatmap_height);
-        let content = heatmap::HeatmapContent::new(&summary.peak_state, self.page.report.recording.definitions());
+        let content = segment_map::HeatmapContent::new(&summary.peak_state, self.page.report.recording.definitions());
         self.surface.panel(area, theme.background, |surface| {
             let width = surface.bounds().width();
             let scene = HeatmapScene::new(block.heatmap.clone(), width, content, surface.typesetter());
-            heatmap::draw_on(&scene, theme, surface);
+            segment_map::draw_on(&scene, theme, surface);
         });
     }
 

@@ -1,6 +1,6 @@
 //! Encodes bitmaps as PNG files.
 
-use crate::bitmap::Bitmap;
+use crate::draw::bitmap::Bitmap;
 
 /// Returns the bitmap as a PNG file. Equal pixels give equal bytes.
 pub(super) fn encode(bitmap: &Bitmap) -> Vec<u8> {

@@ -3,9 +3,9 @@
 use super::contents::{RecordingReport, ReportError};
 use super::page::Page;
 use super::{png, svg};
-use crate::bitmap::{Bitmap, Color};
-use crate::canvas::Canvas;
-use crate::text::Typesetter;
+use crate::draw::bitmap::{Bitmap, Color};
+use crate::draw::canvas::Canvas;
+use crate::draw::text::Typesetter;
 
 /// Pixels per unit of a report, for screens with two pixels per CSS pixel; a very high PNG gets
 /// fewer.

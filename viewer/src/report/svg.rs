@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::png;
-use crate::bitmap::{Bitmap, Color, Rect};
-use crate::surface::Surface;
-use crate::text::{Align, REGULAR, SEMI_BOLD, Typesetter, Weight};
+use crate::draw::bitmap::{Bitmap, Color, Rect};
+use crate::draw::surface::Surface;
+use crate::draw::text::{Align, REGULAR, SEMI_BOLD, Typesetter, Weight};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 

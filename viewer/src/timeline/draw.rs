@@ -11,15 +11,15 @@ use super::overlay::{Cursor, Overlay};
 use super::overview::Overview;
 use super::scene::TimelineScene;
 use super::stack::Stack;
-use crate::axis::ColumnAxis;
-use crate::backend::Backend;
 use crate::bands::Band;
-use crate::bitmap::{Bitmap, Color, Rect};
-use crate::canvas::Canvas;
-use crate::picture::px;
-use crate::surface::Surface;
-use crate::text::{Align, Typesetter};
-use crate::theme::{Texture, Theme};
+use crate::draw::axis::ColumnAxis;
+use crate::draw::backend::Backend;
+use crate::draw::bitmap::{Bitmap, Color, Rect};
+use crate::draw::canvas::Canvas;
+use crate::draw::picture::px;
+use crate::draw::surface::Surface;
+use crate::draw::text::{Align, Typesetter};
+use crate::draw::theme::{Texture, Theme};
 use crate::units;
 
 /// Opacity (0 to 1) of the background of a label on the chart.

@@ -7,7 +7,7 @@ use super::geometry::{Geometry, TEXT};
 use super::measure::Measure;
 use super::scale::TimedMoment;
 use super::x_axis::XAxis;
-use crate::bitmap::Rect;
+use crate::draw::bitmap::Rect;
 
 /// A flag above the chart for one incident, or for several that are close together.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use vramscope_insight::spans::Marks;
 use vramscope_trace::Recording;
 
-use crate::bitmap::{Bitmap, Color, Rect};
+use crate::draw::bitmap::{Bitmap, Color, Rect};
 
 /// Height of a row of named intervals above the chart, in units (pixels at scale 1).
 pub(super) const SPAN_ROW: f32 = 15.0;

@@ -6,8 +6,8 @@ use vramscope_trace::{ByteSize, Count, Incident, Recording};
 
 use super::flags::incident_text;
 use super::scene::{TimelineScene, moment_text};
-use crate::bitmap::Color;
-use crate::theme::Texture;
+use crate::draw::bitmap::Color;
+use crate::draw::theme::Texture;
 
 /// Maximum number of groups in the tooltip of the stacked timeline; the others are added up.
 const MAX_GROUPS: usize = 10;

@@ -8,7 +8,7 @@ use super::flags::moment_of;
 use super::geometry::{Geometry, LANE, TEXT};
 use super::measure::Measure;
 use super::x_axis::XAxis;
-use crate::bitmap::Rect;
+use crate::draw::bitmap::Rect;
 
 /// Maximum number of lanes in view; further ones are scrolled into view.
 pub const MAX_LANES: usize = 8;

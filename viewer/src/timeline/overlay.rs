@@ -8,8 +8,8 @@ use super::lanes::Lane;
 use super::measure::{Measure, Tag};
 use super::scale::{AxisKind, TimedMoment};
 use super::scene::{TimelineScene, moment_text};
-use crate::bitmap::Rect;
-use crate::text::Typesetter;
+use crate::draw::bitmap::Rect;
+use crate::draw::text::Typesetter;
 
 /// The moment on the screen: a line and its time on the axis; if it is out of sight, an arrow at
 /// the chart's edge with the distance.

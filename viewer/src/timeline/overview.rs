@@ -8,7 +8,7 @@ use vramscope_trace::{DeviceId, Recording};
 
 use super::scale::{AxisKind, Scale};
 use super::x_axis::XAxis;
-use crate::bitmap::Rect;
+use crate::draw::bitmap::Rect;
 
 /// The overview strip: the whole recording below the axis, with the visible part marked.
 #[derive(Clone, Debug)]

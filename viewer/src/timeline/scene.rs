@@ -16,10 +16,10 @@ use super::scale::{Scale, TimedMoment};
 use super::span_boxes::{SpanBoxes, span_boxes};
 use super::stack::Stack;
 use super::x_axis::{AxisLabel, XAxis};
-use crate::axis::Axis;
 use crate::bands::Band;
-use crate::bitmap::Rect;
-use crate::text::Typesetter;
+use crate::draw::axis::Axis;
+use crate::draw::bitmap::Rect;
+use crate::draw::text::Typesetter;
 use crate::units;
 
 /// How a timeline is shown beyond its content: the axis, and the rows around the chart.

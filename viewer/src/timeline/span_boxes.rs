@@ -9,7 +9,7 @@ use super::geometry::{Geometry, SPAN_ROW, TEXT};
 use super::measure::Measure;
 use super::scale::TimedMoment;
 use super::x_axis::XAxis;
-use crate::bitmap::Rect;
+use crate::draw::bitmap::Rect;
 
 /// Width in units below which a span counts as narrow: the pointer need not be exactly on it.
 const NARROW: f32 = 3.0;

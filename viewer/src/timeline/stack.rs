@@ -5,8 +5,8 @@ use std::sync::Arc;
 use vramscope_insight::composition::{CompositionColumn, LAYERS, OTHER_LAYER};
 use vramscope_trace::sort::sort_by_key;
 
-use crate::bitmap::Color;
-use crate::theme::Texture;
+use crate::draw::bitmap::Color;
+use crate::draw::theme::Texture;
 
 /// A layer of the stacked timeline: the name, color and texture of a group.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use vramscope_trace::{Count, CounterColumn, Recording, even_part};
 use super::geometry::time_origin_ns;
 use super::idle::{self, IdleTime};
 use super::scale::{Scale, TimedMoment};
-use crate::bitmap::Rect;
+use crate::draw::bitmap::Rect;
 use crate::units::{axis_moment, decimal_step};
 
 /// A part of the axis on which positions are evenly spaced, or idle time that is left out.

@@ -6,42 +6,30 @@
 pub mod about;
 pub mod address;
 pub mod allocations;
-pub mod caches;
 pub mod compare;
-pub mod computed;
-pub mod context;
-pub mod controls;
-pub mod details;
 pub mod events;
 pub mod failures;
-pub mod findings;
-pub mod fit;
 pub mod flame;
 pub mod fragmentation;
-pub mod groups;
 pub mod heatmap;
 mod kind;
 pub mod leaks;
 pub mod list;
 pub mod memory_table;
 pub mod peak;
-pub mod searches;
 pub mod segments;
 pub mod sites;
-pub(crate) mod small_map;
 pub mod steps;
-pub mod table;
-mod table_builder;
 pub mod temporaries;
 pub mod what_if;
 
 pub use kind::ViewKind;
 use vramscope_insight::evidence::Evidence;
 
+use crate::comparison::CompareCache;
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, ViewContent, ViewOptions};
 use allocations::AllocationsCache;
-use caches::SharedCaches;
-use compare::CompareCache;
-use context::{Context, ViewContent, ViewOptions};
 use flame::FlameCache;
 use fragmentation::FragmentationCache;
 

@@ -1,7 +1,7 @@
 //! The commands of the registry in a session.
 
+use vramscope_viewer::app::SessionReport;
 use vramscope_viewer::commands::{COMMANDS, RunsIn};
-use vramscope_viewer::session::SessionReport;
 
 use crate::files::open_bytes;
 use crate::samples::{Sample, bytes};

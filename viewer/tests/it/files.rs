@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use vramscope_formats::ignore_progress;
 use vramscope_importer::ImportJob;
+use vramscope_viewer::app::Session;
 use vramscope_viewer::open::{LoadedFile, RecordingLoader, is_recording};
-use vramscope_viewer::session::Session;
 
 /// Reads a file; converts one of another format first, as a worker of the page does.
 pub(crate) fn load(name: &str, bytes: &[u8]) -> LoadedFile {

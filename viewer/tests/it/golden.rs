@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 
 use vramscope_trace::{Definitions, DeviceId};
 use vramscope_viewer::bands::Band;
-use vramscope_viewer::bitmap::{Bitmap, Color};
-use vramscope_viewer::heatmap::{
-    self, AgeScale, AgeUnit, ColorBy, HeatmapScene, Highlight, Layout, Scaling, SortBy, View,
-};
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
+use vramscope_viewer::draw::text::Typesetter;
+use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::model::{Model, PeakKind};
 use vramscope_viewer::page_texts::LiveStatus;
 use vramscope_viewer::report::RecordingReport;
 use vramscope_viewer::scene::{HeatmapInputs, Layers, Scene, Viewport};
-use vramscope_viewer::text::Typesetter;
-use vramscope_viewer::theme::Theme;
+use vramscope_viewer::segment_map::{
+    self, AgeScale, AgeUnit, ColorBy, HeatmapScene, Highlight, Layout, Scaling, SortBy, View,
+};
 use vramscope_viewer::timeline::{self, Cursor, TimelineContent, TimelineScene};
 
 use crate::heatmap::mixed_state;
@@ -104,13 +104,15 @@ fn heatmap_of(model: &Model, dark: bool, size: (u32, u32), scale: f32, view: Vie
     let device = model.device_state();
     let layout = Layout::new(device, size, scale, view);
     let definitions = model.recording().definitions();
-    let content =
-        heatmap::HeatmapContent { color_by: model.color_by, ..heatmap::HeatmapContent::new(device, definitions) };
+    let content = segment_map::HeatmapContent {
+        color_by: model.color_by,
+        ..segment_map::HeatmapContent::new(device, definitions)
+    };
     let scene = HeatmapScene::new(layout, size.0 as i32, content, &typesetter);
-    heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
+    segment_map::draw(&scene, &theme, &mut frame, &mut typesetter);
     if let Some(selected) = model.selected() {
         let range = (selected.address, selected.size);
-        heatmap::draw_highlight(&mut frame, &scene.layout, &theme, range, Highlight::Selected);
+        segment_map::draw_highlight(&mut frame, &scene.layout, &theme, range, Highlight::Selected);
     }
     frame
 }
@@ -228,11 +230,12 @@ fn mixed_heatmap(dark: bool, color_by: ColorBy, view: View) -> Bitmap {
     let (size, theme, definitions) = ((900, 360), Theme::new(dark), Definitions::default());
     let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     let ages = AgeScale { unit: AgeUnit::Events, now: 5000, longest: 5000 };
-    let content = heatmap::HeatmapContent { color_by, ages, ..heatmap::HeatmapContent::new(device, &definitions) };
+    let content =
+        segment_map::HeatmapContent { color_by, ages, ..segment_map::HeatmapContent::new(device, &definitions) };
     let scene = HeatmapScene::new(Layout::new(device, size, 1.0, view), size.0 as i32, content, &typesetter);
-    heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
+    segment_map::draw(&scene, &theme, &mut frame, &mut typesetter);
     let proposed = (0x7f00_0000_0000 + (96 << 20), 6 << 20);
-    heatmap::draw_placement(&mut frame, &scene.layout, &theme, proposed);
+    segment_map::draw_placement(&mut frame, &scene.layout, &theme, proposed);
     frame
 }
 

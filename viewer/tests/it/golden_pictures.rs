@@ -1,9 +1,9 @@
 //! Golden pictures of the panes: fragmentation over time and flame graphs, as a session draws them.
 
 use crate::files::open;
-use vramscope_viewer::bitmap::{Bitmap, Color};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 
 use crate::golden::check;
 

@@ -6,13 +6,13 @@ use vramscope_insight::group::Grouping;
 use vramscope_trace::{
     Block, Definitions, DeviceId, DeviceState, MemoryState, MempoolId, PoolKey, PoolKind, Segment, SiteId, StreamId,
 };
-use vramscope_viewer::bitmap::{Bitmap, Color};
-use vramscope_viewer::heatmap::{
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
+use vramscope_viewer::draw::text::Typesetter;
+use vramscope_viewer::draw::theme::Theme;
+use vramscope_viewer::segment_map::{
     self, AgeScale, AgeUnit, BlockGroups, ColorBy, Fill, HeatmapContent, HeatmapScene, Layout, LegendSwatch, Scaling,
     SegmentBadges, SortBy, View,
 };
-use vramscope_viewer::text::Typesetter;
-use vramscope_viewer::theme::Theme;
 
 use crate::samples::{Sample, open_sample, states};
 
@@ -68,7 +68,7 @@ fn scene(content: HeatmapContent, view: View) -> HeatmapScene {
 
 fn draw(scene: &HeatmapScene, theme: &Theme) -> Bitmap {
     let mut frame = Bitmap::new(SIZE.0, SIZE.1, Color::default());
-    heatmap::draw(scene, theme, &mut frame, &mut Typesetter::new());
+    segment_map::draw(scene, theme, &mut frame, &mut Typesetter::new());
     frame
 }
 
@@ -119,7 +119,7 @@ fn small_segments_share_lines_only_without_room() {
     let layout = Layout::new(device_of(&crowd), SIZE, 1.0, COMMON);
     assert!(layout.rows.iter().any(|row| row.x0 > layout.map.x0), "many segments share lines");
     assert_eq!(layout.max_scroll, 0, "everything fits");
-    let address = |row: &&heatmap::Row| row.segment.address;
+    let address = |row: &&segment_map::Row| row.segment.address;
     let shown: BTreeSet<u64> = layout.rows.iter().map(|row| address(&row)).collect();
     assert_eq!(shown.len(), layout.segment_count());
     let gap = layout.rows.iter().find(|row| row.x0 > layout.map.x0).expect("a shared line");
@@ -168,7 +168,7 @@ fn zoom_keeps_the_address_under_the_pointer() {
             let layout = Layout::new(device, SIZE, 1.0, view);
             let (x, y) = (random.i32(layout.map.x0..layout.map.x1), random.i32(layout.map.y0..layout.map.y1));
             let Some(row) = layout.row_at(x, y) else { continue };
-            let address = |row: &heatmap::Row, x: i32| {
+            let address = |row: &segment_map::Row, x: i32| {
                 row.segment.address as f64 + row.offset + f64::from(x - row.x0) * row.bytes_per_pixel
             };
             let pointed = address(row, x);
@@ -341,7 +341,7 @@ fn proposed_range_is_outlined() {
         let scene = scene(HeatmapContent::new(device, &definitions), View { scaling, ..View::default() });
         let plain = draw(&scene, &theme);
         let mut frame = plain.clone();
-        heatmap::draw_placement(&mut frame, &scene.layout, &theme, range);
+        segment_map::draw_placement(&mut frame, &scene.layout, &theme, range);
         let row = scene.layout.rows_of(range.0).find(|row| scene.layout.columns(row, range.0, range.1).is_some());
         let row = row.expect("the range is in view");
         let (x0, x1) = scene.layout.columns(row, range.0, range.1).expect("the range is in view");
@@ -432,7 +432,7 @@ fn speed() {
             let laid_out = start.elapsed();
             let scene = HeatmapScene::new(layout, 1600, HeatmapContent::new(device, &definitions), &typesetter);
             let computed = start.elapsed();
-            heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
+            segment_map::draw(&scene, &theme, &mut frame, &mut typesetter);
             for (best, time) in best.iter_mut().zip([laid_out, computed, start.elapsed()]) {
                 *best = (*best).min(time);
             }

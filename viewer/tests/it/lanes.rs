@@ -6,9 +6,9 @@ use vramscope_trace::{
     DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, RecordingOpener,
     Replay, Sink, SiteId, StreamId, digest,
 };
+use vramscope_viewer::app::{PageFacts, SessionReport};
 use vramscope_viewer::model::Model;
 use vramscope_viewer::protocol::{FrameRequest, PointerKind};
-use vramscope_viewer::session::{PageFacts, SessionReport};
 use vramscope_viewer::timeline::{MAX_LANES, Target};
 
 use crate::files::{open, open_bytes};

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use vramscope_trace::{Block, Definitions, DeviceId, MemoryState, PoolKey, Segment, SiteId, StreamId};
-use vramscope_viewer::bitmap::{Bitmap, Color};
-use vramscope_viewer::heatmap::{self, HeatmapScene, Layout, Scaling, SortBy, View};
-use vramscope_viewer::text::Typesetter;
-use vramscope_viewer::theme::Theme;
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
+use vramscope_viewer::draw::text::Typesetter;
+use vramscope_viewer::draw::theme::Theme;
+use vramscope_viewer::segment_map::{self, HeatmapScene, Layout, Scaling, SortBy, View};
 
 use crate::samples::{Sample, states};
 
@@ -16,9 +16,9 @@ fn check(state: &MemoryState, size: (u32, u32), scale: f32, view: View) {
     let theme = Theme::new(true);
     let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     let definitions = Definitions::default();
-    let content = heatmap::HeatmapContent::new(device, &definitions);
+    let content = segment_map::HeatmapContent::new(device, &definitions);
     let scene = HeatmapScene::new(layout.clone(), size.0 as i32, content, &typesetter);
-    heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
+    segment_map::draw(&scene, &theme, &mut frame, &mut typesetter);
     let free = [theme.free, theme.free_hatch, theme.cached, theme.cached_hatch];
     for row in layout.visible() {
         let (top, bottom) = (row.y0.max(layout.map.y0), row.y1.min(layout.map.y1));

@@ -1,13 +1,13 @@
 //! The user's actions on a model.
 
 use vramscope_trace::{DeviceId, DeviceState, IncidentKind};
-use vramscope_viewer::bitmap::{Bitmap, Color};
-use vramscope_viewer::heatmap::ColorBy;
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
+use vramscope_viewer::draw::text::Typesetter;
+use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};
 use vramscope_viewer::playback::{SPEEDS, Speed};
-use vramscope_viewer::text::Typesetter;
-use vramscope_viewer::theme::Theme;
+use vramscope_viewer::segment_map::ColorBy;
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
 use crate::samples::{Sample, bytes, open_sample, states};

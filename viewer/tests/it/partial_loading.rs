@@ -7,9 +7,9 @@ use vramscope_trace::{
     AnnotationStage, DeviceId, Encoder, Event, EventKind, Interner, PoolKey, PoolKind, Recording, RecordingInfo,
     RecordingOpener, Replay, Sink, SiteId, StreamId, digest,
 };
+use vramscope_viewer::app::Session;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Fetch, Model, PeakKind};
-use vramscope_viewer::session::Session;
 
 const EVENTS: u64 = 60_000;
 const MIB: u64 = 1 << 20;

@@ -1,8 +1,8 @@
 //! Saving pictures, copying the details, and links to files.
 
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
 use vramscope_viewer::saved_picture::PictureFormat;
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
 use crate::files::load;

@@ -5,12 +5,12 @@ use vramscope_trace::{
     AnnotationStage, Definition, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Replay, Sink, SiteId,
     StringId,
 };
-use vramscope_viewer::bitmap::{Bitmap, Color};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
+use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
-use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline::{AxisKind, Scale, TimedMoment};
 use vramscope_viewer::ui::Node;
 use vramscope_viewer::views::ViewKind;

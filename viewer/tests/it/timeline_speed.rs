@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use vramscope_viewer::bitmap::{Bitmap, Color};
+use vramscope_viewer::app::{PageFacts, SessionReport};
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
+use vramscope_viewer::draw::text::Typesetter;
+use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::protocol::FrameRequest;
-use vramscope_viewer::session::{PageFacts, SessionReport};
-use vramscope_viewer::text::Typesetter;
-use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline;
 
 use crate::files::open_bytes;

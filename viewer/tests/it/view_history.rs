@@ -1,10 +1,10 @@
 //! Undoing changes of the view, going back to earlier views, and what links restore.
 
 use vramscope_insight::group::GroupBy;
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::views::ViewKind;
 
 use crate::files::load;

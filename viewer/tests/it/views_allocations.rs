@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use crate::files::load_fixture;
 use vramscope_trace::{ByteSize, Counters, Replay};
-use vramscope_viewer::allocations::{AllocationsLayout, Target};
-use vramscope_viewer::bitmap::{Bitmap, Color};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
+use vramscope_viewer::draw::bitmap::{Bitmap, Color};
+use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
-use vramscope_viewer::theme::Theme;
 use vramscope_viewer::ui::Node;
+use vramscope_viewer::views::allocations::{AllocationsLayout, Target};
 
 use crate::golden::check;
 use crate::live_recording::chunks;

@@ -9,8 +9,8 @@ use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, PaneContent, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::Node;
 
 /// Runs commands and draws until nothing changes; returns the last frame that had a content of the

@@ -3,8 +3,8 @@
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::device_usage;
 use vramscope_trace::{EventKind, Replay};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Element, Node, Tag, plain_text};
 use vramscope_viewer::units::unbroken_size;
 

@@ -3,8 +3,8 @@
 use crate::files::open;
 use serde_json::Value;
 use vramscope_trace::{Recording, Replay};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 
 /// Returns the rows of the view.
 fn rows(session: &mut Session, options: &str) -> Vec<Value> {

@@ -3,8 +3,8 @@
 use crate::files::open;
 use serde_json::Value;
 use vramscope_trace::{DeviceState, Metrics, Replay};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::Node;
 
 /// Returns the metrics as scripts get them.

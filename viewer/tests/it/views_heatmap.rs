@@ -3,12 +3,12 @@
 use crate::files::load;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Allocation, ByteSize, DeviceId, Lifetimes};
-use vramscope_viewer::heatmap::{ColorBy, Scaling, SortBy, View};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::protocol::{
     Action, FrameRequest, PageUpdate, PaneContent, Pointer, PointerKind, Screen, Surface,
 };
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
+use vramscope_viewer::segment_map::{ColorBy, Scaling, SortBy, View};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
 use crate::samples::{Sample, bytes};

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use crate::files::{load_fixture, open};
 use serde_json::Value;
 use vramscope_insight::group::GroupBy;
-use vramscope_viewer::bitmap::Color;
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
+use vramscope_viewer::draw::bitmap::Color;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Element, Node, Tag};
 
 /// Runs commands, draws until nothing changes, and returns the contents of both panes.

@@ -4,8 +4,8 @@ use crate::files::load;
 use serde_json::Value;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, EventType, Recording, Replay};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
 use crate::samples::{Sample, bytes, states};

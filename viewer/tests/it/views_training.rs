@@ -14,11 +14,11 @@ use vramscope_trace::{
     AnnotationStage, DeviceId, Encoder, Event, EventKind, Frame, Interner, Lifetimes, PoolKey, Recording,
     RecordingInfo, Replay, Sink, Site, SiteId, StackId, StreamId,
 };
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::model::PeakKind;
 use vramscope_viewer::protocol::{Action, FrameRequest};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::{Node, Tag};
-use vramscope_viewer::views::computed::{DeviceHistory, StepAnalysis};
+use vramscope_viewer::view::computed::{DeviceHistory, StepAnalysis};
 
 const DEVICE: DeviceId = DeviceId(0);
 

@@ -4,11 +4,11 @@
 use serde_json::Value;
 use vramscope_analyzer::{Analyzer, Observer, Request};
 use vramscope_trace::{DeviceId, Recording};
+use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::jobs::Job;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::open::RecordingLoader;
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
-use vramscope_viewer::session::{PageFacts, Session, SessionReport};
 use vramscope_viewer::ui::plain_text;
 
 use crate::files::{load_fixture, open};

@@ -8,7 +8,7 @@ use vramscope_insight::bands::BandIndex;
 use vramscope_insight::composition::{DeviceRows, RowGroups};
 use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError};
 
-use crate::views::context::Context;
+use crate::view::context::Context;
 
 /// Cache of the picture of all allocations: indexes over a device's allocations and segments, built
 /// in steps, and the zoom of the vertical axis.

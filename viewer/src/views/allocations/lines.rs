@@ -3,11 +3,11 @@
 use vramscope_insight::address_map::AddressHit;
 use vramscope_trace::{Allocation, ByteSize, Count, DurationNs};
 
-use crate::allocations::{AllocationsLayout, AllocationsScene, Target};
 use crate::timeline::moment_text;
 use crate::units;
-use crate::views::caches::SharedCaches;
-use crate::views::context::{Context, Groupings, ViewOptions};
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, Groupings, ViewOptions};
+use crate::views::allocations::{AllocationsLayout, AllocationsScene, Target};
 
 use super::{AllocationsCache, grouping_of, layer_name, layers, site_name};
 

@@ -2,8 +2,15 @@
 //! the live allocations.
 
 mod cache;
+mod draw;
+mod geometry;
+mod labels;
 mod lines;
+mod outline;
 mod picture;
+mod scene;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests;
 
 use std::sync::Arc;
 
@@ -12,20 +19,24 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, ByteSize, FormatError};
 
-use crate::group_style::GroupStyle;
-use crate::theme::Theme;
+use crate::draw::group_style::GroupStyle;
+use crate::draw::theme::Theme;
 use crate::ui::{Attribute, Element, Tag, swatch};
 
 use super::ViewKind;
-use super::caches::SharedCaches;
-use super::context::{Context, Groupings, ViewContent, ViewOptions, is_nearly_read};
-use super::controls::{choice, group_choice};
-use super::groups::{group_called, group_styles};
 use super::list;
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, Groupings, ViewContent, ViewOptions, is_nearly_read};
+use crate::view::controls::{choice, group_choice};
+use crate::view::groups::{group_called, group_styles};
 
 pub use cache::AllocationsCache;
+pub use draw::{draw, draw_outline};
+pub use geometry::Geometry;
 pub use lines::lines;
+pub use outline::Outline;
 pub use picture::{command, outline, paint, picture_key, scene, scroll_by, selected_row, zoom_at};
+pub use scene::{AllocationsContent, AllocationsLayout, AllocationsScene, Target};
 
 /// Name of the view "Allocations over time" in commands and links.
 const VIEW: &str = ViewKind::Allocations.name();

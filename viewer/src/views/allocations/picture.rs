@@ -9,12 +9,12 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::query::Now;
 use vramscope_trace::Allocation;
 
-use crate::allocations::{AllocationsContent, AllocationsLayout, AllocationsScene, Geometry, Outline, Target};
-use crate::group_style::GroupStyle;
-use crate::views::caches::SharedCaches;
-use crate::views::context::{Context, Groupings, ViewOptions};
+use crate::draw::group_style::GroupStyle;
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, Groupings, ViewOptions};
+use crate::view::searches::ShownFilter;
+use crate::views::allocations::{AllocationsContent, AllocationsLayout, AllocationsScene, Geometry, Outline, Target};
 use crate::views::list::select_command;
-use crate::views::searches::ShownFilter;
 
 use super::{
     AllocationsCache, group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name,

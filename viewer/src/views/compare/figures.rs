@@ -3,10 +3,10 @@
 use vramscope_insight::difference::MomentFigures;
 use vramscope_trace::Recording;
 
-use super::sides::{Side, recording_of};
+use crate::comparison::{Side, recording_of};
+use crate::view::context::Context;
+use crate::view::table::{Cell, Column, Row, Table};
 use crate::views::ViewKind;
-use crate::views::context::Context;
-use crate::views::table::{Cell, Column, Row, Table};
 
 /// A function that returns one byte count of a moment's figures.
 type Figure = fn(&MomentFigures) -> u64;

@@ -1,8 +1,6 @@
 //! Two recordings, devices or moments: new, gone, grown and shrunk groups, exact to the byte.
 
 mod figures;
-mod moments;
-mod sides;
 mod summary;
 
 use vramscope_insight::difference::{DifferenceKind, DifferenceRow, MomentFigures, change_text, differences};
@@ -11,20 +9,16 @@ use vramscope_insight::placement::recorded_settings;
 use vramscope_trace::sort::{sort_by, sort_by_key};
 use vramscope_trace::{Count, DurationNs};
 
-use crate::comparison::{AxisUnit, NAMES, side_color};
+use crate::comparison::{AxisUnit, CompareCache, Moments, NAMES, Side, Unavailable, recording_of, side_color};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
-use super::caches::SharedCaches;
-use super::context::{Context, Groupings, ViewContent, ViewOptions};
-use super::controls::{choice, event_link, group_choice, group_title};
-use super::kind::ViewKind;
-use super::table::{Cell, Column, Table};
-use super::table_builder::TableBuilder;
-
-pub use moments::Moments;
-use sides::recording_of;
-pub use sides::{CompareCache, Side, Unavailable};
+use super::ViewKind;
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, Groupings, ViewContent, ViewOptions};
+use crate::view::controls::{choice, event_link, group_choice, group_title};
+use crate::view::table::{Cell, Column, Table};
+use crate::view::table_builder::TableBuilder;
 
 /// Name of the view "Compare" in commands and links.
 const VIEW: &str = ViewKind::Compare.name();

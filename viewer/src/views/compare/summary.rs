@@ -4,8 +4,8 @@ use vramscope_insight::difference::{DifferenceRow, MomentFigures, largest_change
 use vramscope_trace::{ByteSize, Count, Percent, Recording};
 
 use super::figures::peaks;
-use super::sides::{Side, recording_of};
-use crate::views::context::Context;
+use crate::comparison::{Side, recording_of};
+use crate::view::context::Context;
 
 /// Text that a comparison shows in place of allocator settings if the program set none.
 const DEFAULT_SETTINGS: &str = "default";

@@ -4,11 +4,11 @@ use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind, StackWeight
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
-use crate::flame::{BoxStyle, box_styles};
+use crate::views::flame::{BoxStyle, box_styles};
 
-use crate::views::caches::SharedCaches;
-use crate::views::context::{Context, ViewOptions};
-use crate::views::groups::group_styles;
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, ViewOptions};
+use crate::view::groups::group_styles;
 
 /// Suffix of a flame graph's mode that shows every library frame instead of folding them.
 pub(super) const UNFOLDED: &str = "-unfolded";

@@ -1,25 +1,31 @@
 //! The flame graph's controls, texts and table: who holds the memory, by call stack or by group.
 
 mod cache;
+mod draw;
+mod scene;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests;
 
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count};
 
-use crate::flame::{BoxStyle, zoomed_node};
-use crate::group_style::GroupStyle;
-use crate::theme::Theme;
+use crate::draw::group_style::GroupStyle;
+use crate::draw::theme::Theme;
 use crate::ui::{Attribute, Element, Tag, swatch};
 
 use super::ViewKind;
-use super::caches::SharedCaches;
-use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::{choice, group_choice, group_title};
-use super::table::{Cell, Table};
-use super::table_builder::TableBuilder;
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, ViewContent, ViewOptions};
+use crate::view::controls::{choice, group_choice, group_title};
+use crate::view::table::{Cell, Table};
+use crate::view::table_builder::TableBuilder;
 
 pub use cache::FlameCache;
 use cache::{Mode, Moment, grouping_of};
+pub use draw::{color_of, draw, draw_highlight};
+pub(crate) use scene::zoomed_node;
+pub use scene::{BoxStyle, FlameBox, FlameContent, FlameScene, Target, box_styles, function_hue};
 
 /// Name of the view "Flame graph" in commands and links.
 const VIEW: &str = ViewKind::Flame.name();
@@ -112,7 +118,7 @@ fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
     let item = |(style, text): (BoxStyle, &str)| {
         let sample = match style {
             BoxStyle::Other => Element::new(Tag::I).with_class("swatch swatch-narrow"),
-            style => swatch(crate::flame::color_of(style, theme)),
+            style => swatch(crate::views::flame::color_of(style, theme)),
         };
         Element::new(Tag::Li).with_child(sample).with_text(text)
     };
@@ -150,7 +156,7 @@ fn table(graph: &FlameGraph, styles: &[BoxStyle], focus: usize, context: &Contex
         .hidden("path", |(_, node)| Cell::Address(node.path_id))
         .rows(|&(index, node), row| {
             row.color = Some(match styles.get(index) {
-                Some(style) if index > 0 => crate::flame::color_of(*style, context.theme),
+                Some(style) if index > 0 => crate::views::flame::color_of(*style, context.theme),
                 _ => context.theme.faint,
             });
             (row.share, row.level) = (Some(share(node)), Some(node.depth - top + 1));

@@ -14,8 +14,8 @@ use crate::details;
 use crate::timeline::moment_text;
 use crate::ui::{Element, Tag};
 
-use crate::views::context::{Context, ViewOptions};
-use crate::views::controls::event_link;
+use crate::view::context::{Context, ViewOptions};
+use crate::view::controls::event_link;
 
 /// Default threshold of fragmentation, in percent, whose first crossing is searched.
 pub(super) const DEFAULT_PERCENT: u64 = 80;

@@ -2,6 +2,10 @@
 //! the moment by pool.
 
 mod cache;
+mod draw;
+mod scene;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests;
 
 use vramscope_insight::group::{pool_name, stream_name};
 use vramscope_insight::placement::recorded_settings;
@@ -9,19 +13,21 @@ use vramscope_insight::pools::{FragmentationColumn, device_usage, pool_rows};
 use vramscope_pool::Settings;
 use vramscope_trace::{Metrics, Percent, metrics_by_group};
 
-use crate::theme::Theme;
+use crate::draw::theme::Theme;
 use crate::timeline::moment_text;
 use crate::ui::{Element, Node, Tag, swatch};
 
 use super::ViewKind;
-use super::caches::SharedCaches;
-use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::number_field;
-use super::table::{Cell, Table};
-use super::table_builder::TableBuilder;
+use crate::view::caches::SharedCaches;
+use crate::view::context::{Context, ViewContent, ViewOptions};
+use crate::view::controls::number_field;
+use crate::view::table::{Cell, Table};
+use crate::view::table_builder::TableBuilder;
 
 use cache::Search;
 pub use cache::{FragmentationCache, threshold_percent};
+pub use draw::draw;
+pub use scene::{FragmentationContent, FragmentationScene, Part};
 
 /// Name of the view "Fragmentation" in commands and links.
 const VIEW: &str = ViewKind::Fragmentation.name();

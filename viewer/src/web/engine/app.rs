@@ -15,12 +15,12 @@ use super::message_queue::MessageQueue;
 use super::page_worker::Analysis;
 use super::recording_bytes::RecordingBytes;
 use super::socket::Socket;
+use crate::app::{ConnectionFacts, PageFacts, Session, SessionReport};
 use crate::connection::Connection;
 use crate::lateness::Lateness;
 use crate::model::{Fetch, Model, Origin};
 use crate::page_texts::LiveStatus;
 use crate::protocol::{Action, FrameRequest, FromEngine, PageStage, RecordingSource, Sources, ToEngine};
-use crate::session::{ConnectionFacts, PageFacts, Session, SessionReport};
 
 /// Time in milliseconds after which the rate of live events is measured again if no event has
 /// arrived.

@@ -4,7 +4,7 @@
 use wasm_bindgen::prelude::*;
 use web_sys::{Document, Element as HtmlNode, HtmlElement, HtmlInputElement, HtmlSelectElement};
 
-use crate::bitmap::Color;
+use crate::draw::bitmap::Color;
 use crate::editor_link::is_safe;
 use crate::ui::{Attribute, Element, Node, Tag};
 

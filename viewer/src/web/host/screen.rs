@@ -6,10 +6,10 @@ use web_sys::{CanvasRenderingContext2d, FontFace, HtmlCanvasElement, ImageData};
 
 use super::super::browser::window;
 use super::page::Page;
-use crate::bitmap::Bitmap;
+use crate::draw::bitmap::Bitmap;
+use crate::draw::text::REGULAR;
+use crate::draw::theme::Theme;
 use crate::protocol::{Screen, Surface};
-use crate::text::REGULAR;
-use crate::theme::Theme;
 
 /// Font size of the page, in CSS pixels, at which a unit of layout is one CSS pixel; units grow
 /// with the font size.

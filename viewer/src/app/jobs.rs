@@ -1,0 +1,193 @@
+//! Chooses the next computations of the page's worker, and stores their results.
+
+use serde_json::Value;
+use vramscope_trace::{ByteSize, DeviceId, Recording};
+
+use crate::details::findings;
+use crate::jobs::{Finished, Job, Jobs};
+use crate::model::Origin;
+use crate::view::context::ViewOptions;
+use crate::views::ViewKind;
+use crate::views::what_if::{self, ALL_SETTINGS};
+
+use super::core::Session;
+use super::parts::JobClock;
+
+/// Maximum number of events of a file that is analyzed for problems without a request of the user.
+const AUTOMATIC_EVENTS: u64 = 5_000_000;
+/// Minimum number of new events before a live recording is analyzed again: the first number, or the
+/// events of the last analysis divided by the second number, whichever is more.
+const LIVE_EVENTS: (u64, u64) = (500, 8);
+/// Minimum time between two analyses of a live recording: milliseconds, or a multiple of the last
+/// analysis's duration, whichever is longer, to leave processor time to a program on this machine.
+const LIVE_INTERVAL: (f64, f64) = (3_000.0, 9.0);
+
+impl Session {
+    /// Returns the computations over the whole recording, and their results.
+    #[must_use]
+    pub fn jobs(&self) -> &Jobs {
+        &self.analysis.jobs
+    }
+
+    /// Returns the computation that the page needs next, or `None`.
+    pub fn wanted_job(&mut self) -> Option<Job> {
+        let opened = self.model.opened();
+        if self.job_clock.opened != opened {
+            let saves = self.analysis.jobs.findings.saves;
+            self.job_clock = JobClock { opened, ..JobClock::default() };
+            self.analysis.jobs = Jobs::default();
+            self.analysis.jobs.findings.saves = saves;
+        }
+        if self.is_empty() {
+            return None;
+        }
+        let device = self.model.device();
+        if self.shows_what_if() && device != DeviceId::HOST {
+            let options = self.analysis.options(ViewKind::WhatIf).clone();
+            let job = what_if::job(device, &options);
+            if self.analysis.jobs.what_if.as_ref().map(|finished| &finished.job) != Some(&job) {
+                return Some(job);
+            }
+            let job = Job::Advice { device, capacity_bytes: options.number };
+            let is_known = self.analysis.jobs.advice.as_ref().is_some_and(|finished| finished.job == job);
+            if options.mode.as_deref() == Some(ALL_SETTINGS) && !is_known {
+                return Some(job);
+            }
+        }
+        self.wants_findings().then_some(Job::Findings)
+    }
+
+    /// Returns true if a pane shows what-if runs: the worker then keeps the recording for further
+    /// runs.
+    #[must_use]
+    pub fn shows_what_if(&self) -> bool {
+        self.panes.surface_of(ViewKind::WhatIf).is_some()
+    }
+
+    /// Returns true if the recording has neither events nor a memory state.
+    fn is_empty(&self) -> bool {
+        let recording = self.model.recording();
+        recording.end_event() == recording.first_event() && recording.devices().next().is_none()
+    }
+
+    /// Returns true if the recording should be analyzed for problems now.
+    fn wants_findings(&self) -> bool {
+        let findings = &self.analysis.jobs.findings;
+        let events = self.model.recording().end_event();
+        match (self.model.origin(), findings.analyzed_events) {
+            (Origin::Live, Some(_)) => self.next_analysis_in_ms() == Some(0.0),
+            (Origin::Live, None) => events >= LIVE_EVENTS.0,
+            (_, None) => findings.is_wanted || events <= AUTOMATIC_EVENTS,
+            (_, Some(_)) => false,
+        }
+    }
+
+    /// Returns the milliseconds until a live recording that has grown is analyzed again. `None` if
+    /// more events must arrive first, and for recordings that are not live.
+    #[must_use]
+    pub fn next_analysis_in_ms(&self) -> Option<f64> {
+        let analyzed_events = self.analysis.jobs.findings.analyzed_events?;
+        let (least, share) = LIVE_EVENTS;
+        let has_grown = self.model.recording().end_event() >= analyzed_events + least.max(analyzed_events / share);
+        let is_due = has_grown && self.model.origin() == Origin::Live;
+        is_due.then(|| (self.job_clock.next_ms - self.clock_ms).max(0.0))
+    }
+
+    /// Returns true if the recording was analyzed for problems, or is empty; else requests the
+    /// analysis.
+    pub(super) fn has_findings(&mut self) -> bool {
+        let is_empty = self.is_empty();
+        let findings = &mut self.analysis.jobs.findings;
+        findings.is_wanted = true;
+        is_empty || findings.analyzed_events.is_some()
+    }
+
+    /// Stores which job the page's worker runs; `None` if it runs none.
+    pub fn job_started(&mut self, job: Option<Job>) {
+        if self.analysis.jobs.running != job {
+            self.job_clock.started_ms = self.clock_ms;
+            self.analysis.jobs.running = job;
+            self.model.moment_changed();
+        }
+    }
+
+    /// Stores the result of a job over a recording of `events` events: the analyzer's answer in
+    /// JSON or a message for the user, and if the job [simulates](Job::simulates) settings, the
+    /// simulated recording. Returns the problems that are new.
+    pub fn job_finished(
+        &mut self,
+        job: Job,
+        events: u64,
+        answer: Result<String, String>,
+        simulated: Option<Recording>,
+    ) -> Vec<Value> {
+        let answer = answer.and_then(|json| serde_json::from_str::<Value>(&json).map_err(|error| error.to_string()));
+        self.model.moment_changed();
+        let jobs = &mut self.analysis.jobs;
+        jobs.running = None;
+        match &job {
+            Job::Findings => {
+                let (least_ms, factor) = LIVE_INTERVAL;
+                let pause_ms = (factor * (self.clock_ms - self.job_clock.started_ms)).max(least_ms);
+                self.job_clock.next_ms = self.clock_ms + pause_ms;
+                return jobs.findings.update(events, answer);
+            }
+            Job::Advice { .. } => jobs.advice = Some(Finished { job, answer }),
+            Job::WhatIf { conf, .. } => {
+                let run = simulated.filter(|run| answer.is_ok() && run.devices().count() > 0);
+                self.model.comparison.show_run(conf.as_deref().unwrap_or_default(), run);
+                jobs.what_if = Some(Finished { job, answer });
+                self.model.timeline_changed();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Executes a command about jobs: `what-if`, `find-problems`, `save-findings` or `finding`.
+    pub(super) fn execute_job_command(&mut self, name: &str, argument: &str) -> Result<(), String> {
+        match name {
+            "find-problems" => {
+                let findings = &mut self.analysis.jobs.findings;
+                (findings.is_wanted, findings.analyzed_events, findings.error) = (true, None, None);
+            }
+            "save-findings" => self.analysis.jobs.findings.saves ^= true,
+            "finding" => {
+                let index: usize = argument.parse().map_err(|_| format!("{name}: {argument:?} is not a number"))?;
+                let finding = self.analysis.jobs.findings.list.get(index).ok_or("there is no such finding")?;
+                let (view, moment) = (findings::view(finding), findings::moment(finding));
+                if let Some((device, event)) = moment {
+                    let model = &mut self.model;
+                    let moved = model.set_device(DeviceId(device)).and_then(|()| model.seek(event));
+                    moved.map_err(|error| error.to_string())?;
+                }
+                self.panes.show(view);
+                self.view_shown(view);
+            }
+            _ => return self.change_setting(argument),
+        }
+        Ok(())
+    }
+
+    /// Changes a setting of the what-if run: the argument has its key and value. `capacity` is the
+    /// most bytes that the allocator may reserve; `all` tries all settings, or stops that.
+    fn change_setting(&mut self, argument: &str) -> Result<(), String> {
+        let (key, value) = argument.split_once(' ').unwrap_or((argument, ""));
+        let recorded = self.model.recording().info().alloc_conf.clone();
+        let options: &mut ViewOptions = self.analysis.options(ViewKind::WhatIf);
+        match key {
+            "all" => {
+                let is_on = options.mode.as_deref() == Some(ALL_SETTINGS);
+                options.mode = (!is_on).then(|| ALL_SETTINGS.to_owned());
+                // A run that was stopped begins again.
+                drop(self.analysis.jobs.advice.take_if(|advice| advice.answer.is_err()));
+            }
+            "capacity" if value.trim().is_empty() => options.number = None,
+            "capacity" => options.number = Some(value.parse::<ByteSize>().map_err(|error| error.to_string())?.0),
+            _ => {
+                let conf = if options.filter.is_empty() { &recorded } else { &options.filter };
+                options.filter = what_if::with_setting(conf, key, value);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! The inputs of views.
+
+use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::history::History;
+use vramscope_insight::query::Query;
+use vramscope_insight::spans::Marks;
+use vramscope_trace::{Definitions, DeviceId, DeviceLifetimes, DeviceState, Percent, Recording};
+
+use crate::draw::text::Typesetter;
+use crate::draw::theme::Theme;
+use crate::editor_link::EditorTemplate;
+use crate::jobs::Jobs;
+use crate::model::{AllDevices, Comparison};
+use crate::segment_map::{ColorBy, LegendEntry, View};
+use crate::ui::{Element, Node, Tag};
+
+use super::computed::DeviceHistory;
+use super::small_map::SmallMap;
+use super::table::{Cell, Table};
+
+/// The groupings of a recording's blocks that views have used, with the groups' numbers.
+#[derive(Default)]
+pub struct Groupings(SmallMap<GroupBy, Grouping>);
+
+impl Groupings {
+    /// Returns the grouping of blocks by `by`, updated to all sites of the recording.
+    pub fn get(&mut self, by: GroupBy, recording: &Recording) -> &mut Grouping {
+        let grouping = self.0.get_or_insert_with(by, || Grouping::new(by, recording.first_event()));
+        grouping.set_first_event(recording.first_event());
+        grouping.update(recording.definitions());
+        grouping
+    }
+
+    /// Returns two different groupings that know all sites of the recording; `None` if `one` equals
+    /// `other`.
+    pub fn pair(&mut self, one: GroupBy, other: GroupBy, recording: &Recording) -> Option<[&mut Grouping; 2]> {
+        self.get(one, recording);
+        self.get(other, recording);
+        self.0.pair_mut(one, other)
+    }
+
+    /// Returns a grouping if a view has used it.
+    #[must_use]
+    pub fn known(&self, by: GroupBy) -> Option<&Grouping> {
+        self.0.get(by)
+    }
+}
+
+/// The inputs of a view: device, moment, selected range and others.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The recording.
+    pub recording: &'a Recording,
+    /// The selected device.
+    pub device: DeviceId,
+    /// The device's memory at the moment.
+    pub state: &'a DeviceState,
+    /// The memory of all devices at the moment.
+    pub all_devices: AllDevices<'a>,
+    /// The moment, as an event number.
+    pub moment: u64,
+    /// The recording's time at the moment, in nanoseconds.
+    pub time_ns: u64,
+    /// First and last event number of the selected range; the whole recording without a selection.
+    pub range: (u64, u64),
+    /// Whether a range is selected.
+    pub has_range: bool,
+    /// Lifetimes and times of all events read so far.
+    pub history: &'a History,
+    /// Whether `history` contains all events of the recording.
+    pub is_history_complete: bool,
+    /// The spans (named intervals and moments), out-of-memory errors and gaps.
+    pub marks: &'a Marks,
+    /// The name of the span that the user chose as a step; `None` to recognize steps.
+    pub step_span: Option<&'a str>,
+    /// The address and, if a block is there, the event number from which the selected allocation
+    /// exists.
+    pub selection: Option<(u64, Option<u64>)>,
+    /// Name of the file, or of the running program.
+    pub source: &'a str,
+    /// Computations over the whole recording, and their results.
+    pub jobs: &'a Jobs,
+    /// The second side of a comparison with the recording.
+    pub comparison: &'a Comparison,
+    /// The selected group: what blocks are grouped by, and the group's number.
+    pub selected_group: Option<(GroupBy, u32)>,
+    /// The heatmap's colors, layout and legend.
+    pub heatmap: HeatmapState<'a>,
+    /// The colors.
+    pub theme: &'a Theme,
+    /// Measures texts in pictures.
+    pub typesetter: &'a Typesetter,
+    /// The user's template for links to files.
+    pub editor: Option<&'a EditorTemplate>,
+}
+
+/// The heatmap's settings: colors, view and legend.
+#[derive(Clone, Copy)]
+pub struct HeatmapState<'a> {
+    /// The property that block colors show.
+    pub color_by: ColorBy,
+    /// Scaling, order and zoom.
+    pub view: View,
+    /// The legend of the colors in view; empty if no pane shows the heatmap.
+    pub legend: &'a [LegendEntry],
+}
+
+impl<'a> Context<'a> {
+    /// Returns the cell of a duration of `ns` nanoseconds; an empty one if the recording has no
+    /// times.
+    #[must_use]
+    pub fn duration(&self, ns: u64) -> Cell {
+        Cell::duration(self.recording.info(), ns)
+    }
+
+    /// Returns the text to show in a view that has no rows: how much of the recording has been
+    /// read, or that nothing was allocated on the device.
+    #[must_use]
+    pub fn reading_text(&self) -> String {
+        if self.is_history_complete {
+            return "Nothing was allocated on this device.".to_owned();
+        }
+        let first = self.recording.first_event();
+        let read = self.history.until().saturating_sub(first);
+        let known = self.recording.end_event().saturating_sub(first);
+        format!("Reading the recording: {}", Percent::of(read, known))
+    }
+
+    /// Returns the names and sites of the recording.
+    #[must_use]
+    pub fn definitions(&self) -> &'a Definitions {
+        self.recording.definitions()
+    }
+
+    /// Returns the lifetimes of the device's allocations; `None` before any were read.
+    #[must_use]
+    pub fn lifetimes(&self) -> Option<&'a DeviceLifetimes> {
+        self.history.lifetimes(self.device)
+    }
+
+    /// Returns the history of the device as far as it has been read; `None` before any allocation
+    /// of it was read.
+    #[must_use]
+    pub fn device_history(&self) -> Option<DeviceHistory<'a>> {
+        Some(DeviceHistory {
+            recording: self.recording,
+            marks: self.marks,
+            history: self.history,
+            is_complete: self.is_history_complete,
+            device: self.device,
+            lifetimes: self.lifetimes()?,
+            step_span: self.step_span,
+        })
+    }
+}
+
+/// Returns true if the history contains at least nine tenths of the recording's events: the history
+/// of a live recording may never be complete.
+#[must_use]
+pub fn is_nearly_read(history: &History, recording: &Recording) -> bool {
+    /// Minimum share of the recording's events that the history must contain.
+    const LEAST_READ: f64 = 0.9;
+    let first = recording.first_event();
+    let (read, known) = (history.until().saturating_sub(first), recording.end_event().saturating_sub(first));
+    read > 0 && read as f64 >= known as f64 * LEAST_READ && !history.is_stale(recording)
+}
+
+/// Number of rows of a long list that are computed before the page has reported how many it shows.
+const FIRST_ROWS: u64 = 100;
+
+/// How a view is shown: grouping, order, filter and the rows in view. Kept for each view.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ViewOptions {
+    /// Grouping of its rows; `None` for the view's default.
+    pub by: Option<GroupBy>,
+    /// The view's variant, such as the layout of a picture; `None` for the default.
+    pub mode: Option<String>,
+    /// Name of the column to sort by, and whether the largest comes first; `None` for the default.
+    pub sort: Option<(String, bool)>,
+    /// The filter as typed.
+    pub filter: String,
+    /// A number that the view's controls set, such as the length of a temporary's life.
+    pub number: Option<u64>,
+    /// First row and number of rows in view.
+    pub rows: (u64, u64),
+    /// Most rows to compute if all are wanted, by scripts; `None` on the page, which computes the
+    /// rows in view.
+    pub limit: Option<u64>,
+}
+
+impl ViewOptions {
+    /// Parses the view's filter.
+    ///
+    /// # Errors
+    /// If the filter is invalid: a message for the user.
+    pub fn query(&self) -> Result<Query, String> {
+        Query::parse(&self.filter).map_err(|error| error.to_string())
+    }
+
+    /// Returns the first row to compute and the number of rows.
+    #[must_use]
+    pub fn window(&self) -> (u64, u64) {
+        match (self.limit, self.rows) {
+            (Some(limit), _) => (0, limit),
+            (None, (first, 0)) => (first, FIRST_ROWS),
+            (None, rows) => rows,
+        }
+    }
+}
+
+/// The content of a view beside its picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ViewContent {
+    /// Controls in the pane's header.
+    pub controls: Vec<Node>,
+    /// Meaning of the picture's colors.
+    pub legend: Vec<Node>,
+    /// Texts and tables, from top to bottom.
+    pub content: Vec<Node>,
+    /// Whether the view has no picture now, although its kind has one.
+    pub hides_picture: bool,
+    /// The table that scripts read and users copy.
+    pub table: Option<Table>,
+}
+
+impl ViewContent {
+    /// Creates content of a single text, for example why there is nothing to show.
+    #[must_use]
+    pub fn message(text: impl Into<String>) -> Self {
+        Self::default().with_message(text)
+    }
+
+    /// Creates content with these controls and nothing else.
+    pub fn with_controls(controls: impl IntoIterator<Item = Element>) -> Self {
+        Self { controls: controls.into_iter().map(Node::from).collect(), ..Self::default() }
+    }
+
+    /// Appends an element to the content.
+    #[must_use]
+    pub fn with_element(mut self, element: Element) -> Self {
+        self.content.push(element.into());
+        self
+    }
+
+    /// Appends a text that says why there are no rows or figures.
+    #[must_use]
+    pub fn with_message(self, text: impl Into<String>) -> Self {
+        self.with_element(Element::text(Tag::P, text).with_class("nothing"))
+    }
+
+    /// Appends a long list with `summary` above it, which stays in view. A list without rows is
+    /// replaced by the text `nothing`. Scripts read the list and users copy it.
+    #[must_use]
+    pub fn with_list(mut self, summary: impl Into<String>, list: Table, nothing: &str) -> Self {
+        let summary = Element::text(Tag::P, summary).with_class("summary");
+        self.legend.push(summary.into());
+        if list.window.is_some_and(|(rows, _)| rows == 0) {
+            return Self { table: Some(list), ..self.with_message(nothing) };
+        }
+        self.with_table(list)
+    }
+
+    /// Appends a table, which scripts read and users copy, to the content.
+    #[must_use]
+    pub fn with_table(mut self, table: Table) -> Self {
+        self.content.push(table.element().into());
+        self.table = Some(table);
+        self
+    }
+}

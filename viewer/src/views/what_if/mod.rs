@@ -1,0 +1,241 @@
+//! The view "What if": the recorded requests under other allocator settings, beside the recording.
+
+use serde_json::Value;
+use vramscope_trace::{ByteSize, Count, DeviceId};
+
+use crate::comparison::{AxisUnit, CompareCache, Moments, side_color};
+use crate::jobs::{Finished, Job};
+use crate::model::CompareWith;
+use crate::ui::{Attribute, Element, Node, Tag, swatch};
+
+use super::ViewKind;
+use crate::view::context::{Context, ViewContent, ViewOptions};
+use crate::view::controls::{choice, search_field};
+use crate::view::table::{Cell, Table};
+use crate::view::table_builder::TableBuilder;
+
+/// The mode of the view "What if" that tries all settings.
+pub const ALL_SETTINGS: &str = "all";
+
+/// The name of PyTorch's default settings.
+const DEFAULTS: &str = "PyTorch's defaults";
+
+/// An allocator setting with a menu: its key and the offered values; the menu also offers to omit
+/// the setting.
+type Menu = (&'static str, &'static [&'static str]);
+
+/// The allocator settings with a menu in the view "What if".
+const MENUS: [Menu; 4] = [
+    ("expandable_segments", &["True"]),
+    ("max_split_size_mb", &["32", "64", "128", "256", "512", "1024"]),
+    ("garbage_collection_threshold", &["0.6", "0.7", "0.8", "0.9"]),
+    ("roundup_power2_divisions", &["2", "4", "8", "16"]),
+];
+
+/// Returns the job that simulates a device for the view "What if". In `options`, the filter has the
+/// settings, and the number has the capacity in bytes.
+#[must_use]
+pub fn job(device: DeviceId, options: &ViewOptions) -> Job {
+    let conf = Some(options.filter.trim().to_owned()).filter(|conf| !conf.is_empty());
+    Job::WhatIf { device, conf, capacity_bytes: options.number }
+}
+
+/// Splits `PYTORCH_CUDA_ALLOC_CONF` settings into keys and values, except at commas within
+/// brackets.
+fn pairs(conf: &str) -> Vec<(&str, &str)> {
+    let mut depth = 0;
+    let parts = conf.split(|letter| {
+        depth += i32::from(letter == '[') - i32::from(letter == ']');
+        letter == ',' && depth == 0
+    });
+    parts.filter_map(|part| part.split_once(':')).map(|(key, value)| (key.trim(), value.trim())).collect()
+}
+
+/// Returns settings in which `key` has the value `value`; an empty value removes the key. If no key
+/// remains, the result states that expandable segments are off, the default.
+#[must_use]
+pub fn with_setting(conf: &str, key: &str, value: &str) -> String {
+    let mut all = pairs(conf);
+    match all.iter_mut().find(|(known, _)| *known == key) {
+        Some(known) => known.1 = value,
+        None => all.push((key, value)),
+    }
+    all.retain(|(_, value)| !value.is_empty());
+    if all.is_empty() {
+        all.push((MENUS[0].0, "False"));
+    }
+    let parts: Vec<String> = all.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+    parts.join(",")
+}
+
+/// Returns the settings that the controls show: the user's choice, or the recorded settings.
+#[must_use]
+pub fn shown_settings<'a>(context: &Context<'a>, options: &'a ViewOptions) -> &'a str {
+    if options.filter.is_empty() { &context.recording.info().alloc_conf } else { &options.filter }
+}
+
+/// Sets the two sides of the picture: the recording at the moment, and the simulated run at an
+/// equal time. Returns false if there is no simulated run.
+pub fn update_sides(context: &Context<'_>, sides: &mut CompareCache) -> bool {
+    let is_simulated = context.comparison.second().is_some_and(|second| second.is_simulated);
+    let run = CompareWith::Recording(context.device);
+    is_simulated && sides.update_with(context, run, Moments::Now, AxisUnit::Time).is_ok()
+}
+
+/// Returns the content of the view "What if": the recorded requests under other allocator settings.
+#[must_use]
+pub fn content(context: &Context<'_>, options: &ViewOptions, sides: &mut CompareCache) -> ViewContent {
+    let jobs = context.jobs;
+    let mut content = ViewContent { hides_picture: !update_sides(context, sides), ..ViewContent::default() };
+    content.controls = controls(shown_settings(context, options), options);
+    let error = |finished: &Option<Finished>| finished.as_ref().and_then(|one| one.answer.as_ref().err().cloned());
+    for message in error(&jobs.what_if).into_iter().chain(error(&jobs.advice)) {
+        content.content.push(Element::text(Tag::P, message).with_class("filter-error").into());
+    }
+    let Some(answer) = jobs.what_if_answer() else {
+        if jobs.what_if.is_none() {
+            content = content.with_message("Reading the requests of the recording…");
+        }
+        return content;
+    };
+    for note in notes(answer) {
+        content.content.push(Element::text(Tag::P, note).with_class("summary").into());
+    }
+    let advice = jobs.advice.as_ref().and_then(|advice| advice.answer.as_ref().ok());
+    // Scripts get everything that is known.
+    let advice = advice.filter(|_| options.limit.is_some() || options.mode.as_deref() == Some(ALL_SETTINGS));
+    content
+        .content
+        .extend(advice.map(|advice| Element::text(Tag::P, advice_text(advice)).with_class("summary").into()));
+    if !content.hides_picture {
+        let entry = |side: usize, text: &str| {
+            let item = Element::new(Tag::Li).with_child(swatch(side_color(context.theme, side)));
+            item.with_child(Element::text(Tag::Span, text))
+        };
+        let run = format!("B: {}", options.filter);
+        let entries = [entry(0, "A: recorded"), entry(1, &run)];
+        content.legend = vec![Element::new(Tag::Ul).with_class("compare-sides").with_children(entries).into()];
+    }
+    content.with_table(runs_table(context, options, answer, advice))
+}
+
+/// Returns the controls of the view "What if": a menu for each setting, all settings as text, the
+/// capacity, and a button that tries all.
+fn controls(conf: &str, options: &ViewOptions) -> Vec<Node> {
+    let chosen = pairs(conf);
+    let mut controls: Vec<Node> = Vec::new();
+    for (key, values) in MENUS {
+        let current = chosen.iter().find(|(known, _)| *known == key).map_or("", |(_, value)| *value);
+        let current = if current == "False" || current == "0" { "" } else { current };
+        let other = (!current.is_empty() && !values.contains(&current)).then_some(current);
+        let values = std::iter::once(("", "off")).chain(values.iter().copied().chain(other).map(|one| (one, one)));
+        let values = values.map(|(value, text)| (value, if text == "True" { "on" } else { text }));
+        controls.push(choice(key, &format!("what-if {key}"), current, values).into());
+    }
+    let capacity = options.number.map(|bytes| ByteSize(bytes).to_string()).unwrap_or_default();
+    let capacity = search_field("capacity", "Capacity", "capacity: as recorded", &capacity, "what-if capacity");
+    let filter = format!("filter {}", ViewKind::WhatIf.name());
+    let all = search_field("conf", "All settings", "all settings as text", &options.filter, &filter);
+    let is_all = options.mode.as_deref() == Some(ALL_SETTINGS);
+    let try_all = Element::button("Try all settings", "what-if all")
+        .with(Attribute::Title, "Simulate every setting that can help, and rank them")
+        .with(Attribute::AriaPressed, is_all.to_string());
+    controls.extend([capacity, all, try_all].map(Node::from));
+    controls
+}
+
+/// Returns notes for the user about the limitations of a simulated run.
+fn notes(answer: &Value) -> Vec<String> {
+    let mut notes = Vec::new();
+    if answer["simulated"].is_null() {
+        notes.push("Choose a setting: the recorded requests then run under it, beside the recording.".to_owned());
+    }
+    match answer["capacity_bytes"].as_u64() {
+        Some(bytes) => notes.push(format!("The allocator may reserve {}.", ByteSize(bytes))),
+        None => notes.push("The allocator may reserve any number of bytes.".to_owned()),
+    }
+    if let Some(event) = answer["unverified_from"].as_u64() {
+        notes.push(format!(
+            "From event {} on, the recorded allocator decided differently than the simulated one would.",
+            Count(event)
+        ));
+    }
+    if answer["stops_at_gap"] == true {
+        notes.push("Events are missing; only those before are simulated.".to_owned());
+    }
+    notes
+}
+
+/// Returns the result of trying all settings as a sentence.
+fn advice_text(advice: &Value) -> String {
+    let mut text = match (advice["worthwhile"] == true, advice["tried"][0]["alloc_conf"].as_str()) {
+        (true, Some(conf)) if !conf.is_empty() => format!("Best: {conf}."),
+        (true, _) => "Best: PyTorch's defaults.".to_owned(),
+        _ => "No setting is more than 1% better than the recorded ones.".to_owned(),
+    };
+    let smallest = &advice["smallest"];
+    if let Some(bytes) = smallest["capacity_bytes"].as_u64() {
+        text += &format!(" The program runs in {}", ByteSize(bytes));
+        text += &smallest["card"].as_str().map(|card| format!(", on a GPU such as {card}.")).unwrap_or(".".to_owned());
+    }
+    text
+}
+
+/// Returns the table that compares runs: the recorded one, the simulated one on the screen, and all
+/// runs that were tried.
+fn runs_table(context: &Context<'_>, options: &ViewOptions, answer: &Value, advice: Option<&Value>) -> Table {
+    let recorded_conf = match context.recording.info().alloc_conf.as_str() {
+        "" => DEFAULTS,
+        conf => conf,
+    };
+    let recorded = Cell::labeled(format!("recorded: {recorded_conf}"), "recorded".into());
+    let mut runs: Vec<(Cell, &str, &Value)> = vec![(recorded, "", &answer["recorded"])];
+    if !answer["simulated"].is_null() {
+        let conf = answer["alloc_conf"].as_str().unwrap_or_default();
+        runs.push((conf.into(), conf, &answer["simulated"]));
+    }
+    for trial in advice.and_then(|advice| advice["tried"].as_array()).into_iter().flatten() {
+        let conf = trial["alloc_conf"].as_str().unwrap_or_default();
+        if runs.len() < 2 || conf != runs[1].1 {
+            let (name, conf) = if conf.is_empty() { (DEFAULTS, "expandable_segments:False") } else { (conf, conf) };
+            runs.push((name.into(), conf, &trial["predicted"]));
+        }
+    }
+    let number = |figures: &Value, name: &str| figures[name].as_u64().unwrap_or(0);
+    let view = ViewKind::WhatIf.name();
+    let is_recorded = |run: &Value| std::ptr::eq(run, &answer["recorded"]);
+    TableBuilder::new(view, "Figures of the recorded and of simulated runs", &runs)
+        .text("alloc_conf", "settings", |(name, ..)| name.clone())
+        .bar("peak_reserved_bytes", "peak reserved", |(.., run)| number(run, "peak_reserved_bytes"))
+        .bytes("peak_allocated_bytes", "peak allocated", |(.., run)| number(run, "peak_allocated_bytes"))
+        .count("ooms", "out of memory", |(.., run)| number(run, "ooms"))
+        .count("retries", "retries", |(.., run)| number(run, "retries"))
+        .count("device_allocations", "driver calls", |(.., run)| number(run, "device_allocations"))
+        .number("peak_fragmentation", "peak fragmentation", |(.., run)| {
+            Cell::Share(run["peak_fragmentation"].as_f64().unwrap_or(0.0))
+        })
+        .rows(|(_, conf, run), row| {
+            row.color = Some(side_color(context.theme, usize::from(!is_recorded(run))));
+            row.is_selected = *conf == options.filter;
+        })
+        .commands(|(_, conf, _)| format!("filter {view} {conf}"))
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_change_one_key() {
+        let check = |conf: &str, key: &str, value: &str, expected: &str| {
+            assert_eq!(with_setting(conf, key, value), expected, "{conf} {key} {value}");
+        };
+        check("", "max_split_size_mb", "64", "max_split_size_mb:64");
+        check("expandable_segments:True", "max_split_size_mb", "64", "expandable_segments:True,max_split_size_mb:64");
+        let divisions = "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64";
+        check(divisions, "max_split_size_mb", "32", "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:32");
+        check(divisions, "roundup_power2_divisions", "", "max_split_size_mb:64");
+        check("max_split_size_mb: 64", "max_split_size_mb", "", "expandable_segments:False");
+    }
+}
