@@ -1,17 +1,19 @@
-//! Shows a recording: a timeline, a heatmap of the segments, and details, in a browser or as a
-//! picture.
+//! Shows a recording: a timeline, one or two views, and details, in a browser or as a picture.
 //!
-//! Data flows one way: input → [`model`] (moment, range, selection) → [`scene`] (positions and
-//! texts) → pixels in a [`bitmap`]. All of it runs natively too, where golden pictures test it.
-//! Only the `web` module, compiled for wasm, uses a browser.
+//! Data flows one way: a click or key becomes a [`command::Command`], which changes the [`model`]
+//! (moment, range, selection) or the options of one [`view`]; every frame, the shown views draw
+//! what has changed. All of it runs natively too, where golden pictures test it. Only the `web`
+//! module, compiled for wasm, uses a browser.
 //!
 //! The crate does not compute memory states: [`MemoryState`](vramscope_trace::MemoryState) in
 //! `trace` does.
 //!
-//! - [`model::Model`] receives bytes, clicks and keys as method calls and reports changes.
-//! - [`scene::Scene`] computes layout and texts from the model; [`scene::Layers`] draws it.
-//! - [`timeline`] uses plotters with the crate's own backend; [`heatmap::Layout`] finds the row and
-//!   the block under a pixel.
+//! - [`app::Session`] runs commands, and schedules background work, views and frames.
+//! - [`view::View`] is the interface of a view; [`views`] has one folder for each view, and
+//!   `REGISTRY` there lists them.
+//! - [`model::Model`] stores the recording, the moment and the selection, and reports changes.
+//! - [`segment_map::HeatmapScene`] draws segments and blocks, for the heatmap and for comparisons.
+//! - [`timeline`] uses plotters with the crate's own backend.
 //! - [`model::Model::needed_fetches`] returns the parts of a large file to load next; the caller
 //!   passes them to [`supply`](model::Model::supply).
 //! - [`connection::Connection`] is the state machine of the live connection.
@@ -24,6 +26,7 @@
 
 pub mod app;
 pub mod bands;
+pub mod command;
 pub mod commands;
 pub mod comparison;
 pub mod connection;
@@ -43,7 +46,6 @@ pub mod protocol;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod report;
 pub mod saved_picture;
-pub mod scene;
 pub mod segment_map;
 mod span;
 pub mod timeline;

@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::Command;
 use crate::page_texts::PageTexts;
 use crate::saved_picture::SavedPicture;
 use crate::ui::Node;
@@ -99,8 +100,8 @@ pub struct Pointer {
 /// Something that the user did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Action {
-    /// A command with its arguments, separated by spaces: `seek 17`.
-    Command(String),
+    /// A command.
+    Command(Command),
     /// A pointer event.
     Pointer(Pointer),
 }

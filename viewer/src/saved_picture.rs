@@ -343,7 +343,7 @@ mod tests {
             .with_children((0..11).map(|index| item(swatch(theme.pending), &format!("entry number {index}"))))
             .with_child(item(free, "free"))
             .with_child(item(heat, "<heat> & \"more\""));
-        let legend = legend_entries(&[list.into(), Element::button("Fit", "heatmap-fit").into()], &theme);
+        let legend = legend_entries(&[list.into(), Element::text(Tag::Button, "Fit").into()], &theme);
         assert_eq!(legend.len(), 13);
         assert_eq!((&legend[12].colors[..], legend[12].stripes), (&theme.heat[..], None));
         assert_eq!((&legend[11].colors[..], legend[11].stripes), (&[theme.free][..], Some(theme.free_hatch)));

@@ -6,6 +6,7 @@
 //! editor; see [`Element::file_link`].
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +156,19 @@ impl Attribute {
     }
 }
 
+/// The text of a [`Command`](crate::command::Command), or of a field's command without its value;
+/// the page parses it when it is run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandText(pub String);
+
+impl Deref for CommandText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 /// An element of a panel with its content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Element {
@@ -170,7 +184,7 @@ pub struct Element {
     pub share: Option<f64>,
     /// The command that a click runs (for a field: that a change of its value runs, with the value
     /// appended).
-    pub command: Option<String>,
+    pub command: Option<CommandText>,
     /// Content.
     pub children: Vec<Node>,
 }
@@ -191,7 +205,7 @@ impl Element {
 
     /// Creates a button that runs a command.
     #[must_use]
-    pub fn button(text: impl Into<String>, command: impl Into<String>) -> Self {
+    pub fn button(text: impl Into<String>, command: impl Into<CommandText>) -> Self {
         Self::text(Tag::Button, text).with(Attribute::Type, "button").with_command(command)
     }
 
@@ -250,7 +264,7 @@ impl Element {
 
     /// Sets the command that a click or a change of value runs.
     #[must_use]
-    pub fn with_command(mut self, command: impl Into<String>) -> Self {
+    pub fn with_command(mut self, command: impl Into<CommandText>) -> Self {
         self.command = Some(command.into());
         self
     }

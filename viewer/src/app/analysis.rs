@@ -3,12 +3,12 @@
 use vramscope_insight::history::{History, Progress};
 use vramscope_trace::{ByteSize, Count, FormatError};
 
+use super::parts::{Analysis, HISTORY_LIMIT_BYTES};
+use super::session::Session;
 use crate::model::{AllDevices, Fetch, Origin};
-use crate::view::context::{Context, HeatmapState, ViewOptions};
-use crate::views::{ViewCaches, ViewKind};
-
-use super::core::Session;
-use super::parts::HISTORY_LIMIT_BYTES;
+use crate::timeline::AxisKind;
+use crate::view::{Context, SharedCaches, View, Work};
+use crate::views::{ViewId, Views};
 
 /// Number of bytes of a recording's file that are loaded ahead of the history, before it needs
 /// them.
@@ -37,7 +37,8 @@ impl Session {
         let was_complete = analysis.progress.is_complete;
         let is_stale = analysis.history.is_stale(recording);
         if is_stale {
-            analysis.caches = ViewCaches::default();
+            analysis.shared = SharedCaches::default();
+            self.views.iter_mut().for_each(|view| view.forget());
             analysis.shown_events = 0;
             analysis.is_at_limit = false;
         }
@@ -51,9 +52,7 @@ impl Session {
             analysis.progress = analysis.history.extend(recording, max_events)?;
             let bytes = analysis.history.memory_bytes();
             let is_file = self.model.origin() == Origin::File;
-            if is_file
-                && bytes > self.history_limit_bytes.unwrap_or(HISTORY_LIMIT_BYTES)
-                && !analysis.progress.is_complete
+            if is_file && bytes > analysis.limit_bytes.unwrap_or(HISTORY_LIMIT_BYTES) && !analysis.progress.is_complete
             {
                 analysis.is_at_limit = true;
                 analysis.messages.push(limit_message(&analysis.progress, bytes));
@@ -61,7 +60,7 @@ impl Session {
             }
         }
         let analysis = &mut self.analysis;
-        if analysis.progress.is_complete || analysis.is_at_limit {
+        if analysis.is_settled() {
             self.model.add_marks(analysis.history.all_lifetimes().marks());
         }
         if analysis.progress.is_complete && !was_complete {
@@ -75,7 +74,7 @@ impl Session {
             self.model.moment_changed();
         }
         let analysis = &mut self.analysis;
-        if std::mem::take(&mut analysis.caches.shared.is_unfinished) {
+        if std::mem::take(&mut analysis.shared.is_unfinished) {
             self.model.moment_changed();
         }
         let can_read_more =
@@ -85,19 +84,26 @@ impl Session {
             self.model.moment_changed();
             false
         });
-        let (has_more_matches, shows_matches) =
-            self.analysis.caches.shared.searches.events.work(self.model.recording(), max_events);
-        if shows_matches {
-            self.model.moment_changed();
-        }
-        let is_searching = is_searching || has_more_matches;
         // The areas of the stacked timeline take about 40 ns for each allocation and each free.
         let is_stacking = self.work_on_stack(usize::try_from(max_events).unwrap_or(usize::MAX).saturating_mul(4));
-        let is_arranging =
-            self.work_on_allocations(usize::try_from(max_events).unwrap_or(usize::MAX).saturating_mul(3))?;
+        let is_computing = self.work_on_views(max_events)?;
         // Views of the whole recording come first.
-        let is_busy = can_read_more || is_searching || is_stacking || is_arranging;
+        let is_busy = can_read_more || is_searching || is_stacking || is_computing;
         Ok(is_busy || self.work_on_lanes((max_events / 4).max(1)))
+    }
+
+    /// Continues the computations of the views in the panes. Returns true if more can be done at
+    /// once.
+    fn work_on_views(&mut self, max_events: u64) -> Result<bool, FormatError> {
+        let mut has_more = false;
+        for view in self.panes.views().into_iter().flatten() {
+            let work: Work = self.with_view(view, |view, context, shared| view.work(context, shared, max_events))?;
+            has_more |= work.has_more;
+            if work.has_changed {
+                self.model.moment_changed();
+            }
+        }
+        Ok(has_more)
     }
 
     /// Computes a part of the bytes that the lanes of devices show, by applying at most about
@@ -140,8 +146,8 @@ impl Session {
     /// moment on the screen, then the ranges that the history lacks, if a view needs it.
     pub fn needed_fetches(&mut self) -> Vec<Fetch> {
         let fetches = self.model.needed_fetches();
-        if fetches.is_empty() && !self.analysis.caches.shared.missing.is_empty() {
-            return self.model.fetches_for(self.analysis.caches.shared.missing.clone());
+        if fetches.is_empty() && !self.analysis.shared.missing.is_empty() {
+            return self.model.fetches_for(self.analysis.shared.missing.clone());
         }
         if !fetches.is_empty() || !self.analysis.is_wanted || self.analysis.is_at_limit {
             return fetches;
@@ -178,7 +184,7 @@ impl Session {
     /// If the bytes contradict the recording's index.
     pub fn supply(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), FormatError> {
         self.model.supply(fetch, bytes)?;
-        if !std::mem::take(&mut self.analysis.caches.shared.missing).is_empty() {
+        if !std::mem::take(&mut self.analysis.shared.missing).is_empty() {
             self.model.moment_changed();
         }
         Ok(())
@@ -190,15 +196,27 @@ impl Session {
         self.analysis.is_wanted = true;
     }
 
-    /// Calls `compute` with the inputs of all views, the options of `view`, and the cached results
-    /// of views.
-    pub(super) fn with_context<R>(
+    /// Sets the maximum memory of a file's history, in bytes.
+    pub fn set_history_limit(&mut self, bytes: usize) {
+        self.analysis.limit_bytes = Some(bytes);
+    }
+
+    /// Calls `compute` with a view, its inputs, and the results that views share.
+    pub(super) fn with_view<R>(
         &mut self,
-        view: ViewKind,
-        compute: impl FnOnce(&Context<'_>, &ViewOptions, &mut ViewCaches) -> R,
+        view: ViewId,
+        compute: impl FnOnce(&mut dyn View, &Context<'_>, &mut SharedCaches) -> R,
     ) -> R {
-        let options = self.analysis.options(view).clone();
-        let model = &self.model;
+        self.with_views(|views, context, shared| compute(views.get_mut(view), context, shared))
+    }
+
+    /// Calls `compute` with all views, their inputs, and the results that they share.
+    pub(super) fn with_views<R>(
+        &mut self,
+        compute: impl FnOnce(&mut Views, &Context<'_>, &mut SharedCaches) -> R,
+    ) -> R {
+        let Self { model, views, analysis, display, details, .. } = self;
+        let Analysis { history, progress, shared, jobs, step_span, .. } = analysis;
         let recording = model.recording();
         let whole = (recording.first_event(), recording.end_event());
         let context = Context {
@@ -210,24 +228,21 @@ impl Session {
             time_ns: model.time_ns(),
             range: model.selected_range().unwrap_or(whole),
             has_range: model.selected_range().is_some(),
-            history: &self.analysis.history,
-            is_history_complete: self.analysis.progress.is_complete,
+            history,
+            is_history_complete: progress.is_complete,
             marks: model.marks(),
-            step_span: self.analysis.step_span.as_deref(),
+            step_span: step_span.as_deref(),
             selection: model.selection().map(|address| (address, model.selected_since())),
+            selected: model.selected(),
+            counts_events: model.axis() == AxisKind::Events,
             source: model.source(),
-            jobs: &self.analysis.jobs,
+            jobs,
             comparison: &model.comparison,
             selected_group: model.selected_group(),
-            heatmap: HeatmapState {
-                color_by: model.color_by,
-                view: model.heatmap_view,
-                legend: self.scene.heatmap.as_ref().map_or(&[], |heatmap| &heatmap.legend),
-            },
-            theme: &self.theme,
-            typesetter: &self.typesetter,
-            editor: self.editor.as_ref(),
+            theme: &display.theme,
+            typesetter: &display.typesetter,
+            editor: details.editor.as_ref(),
         };
-        compute(&context, &options, &mut self.analysis.caches)
+        compute(views, &context, shared)
     }
 }

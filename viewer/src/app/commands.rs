@@ -1,214 +1,179 @@
-//! Executes the engine's commands; [`crate::commands`] lists them.
+//! Executes commands.
 
-use vramscope_insight::group::GroupBy;
-use vramscope_trace::DeviceId;
+use vramscope_trace::{DeviceId, FormatError, Recording};
 
-use crate::bands::Band;
-use crate::editor_link::EditorTemplate;
+use super::session::{Session, SessionReport};
+use super::timeline_commands::{PAN_FRACTION, ZOOM_FACTOR};
+use crate::command::{AllocationId, Command, Direction, OptionChange, Topic, ViewName};
 use crate::model::{Model, PeakKind};
-use crate::units;
-use crate::view::searches::KeptInView;
-use crate::views::ViewKind;
-use crate::views::address::parse_address;
-
-use super::core::{Session, SessionReport};
+use crate::segment_map::ColorBy;
+use crate::view::PictureInput;
+use crate::views::ViewId;
 
 /// Maximum number of rows of a list that count as in view; further ones that the page reports are
 /// ignored.
 const MAX_ROWS_IN_VIEW: u64 = 500;
 /// Number of rows that a long list has in the page above, and again below, the rows in view.
 const SPARE_ROWS: u64 = 8;
+/// Factor by which a key press enlarges a view's picture.
+const PICTURE_ZOOM: f64 = 1.5;
 
-/// Parses a command's argument as a number; the error names the command.
-pub(super) fn number<T: std::str::FromStr>(command: &str, argument: &str) -> Result<T, String> {
-    argument.parse().map_err(|_| format!("{command}: {argument:?} is not a number"))
-}
-
-/// Parses a command's argument as an address, in hexadecimal with `0x` or in decimal; the error
-/// names the command.
-fn address_of(command: &str, argument: &str) -> Result<u64, String> {
-    match argument.strip_prefix("0x") {
-        Some(digits) => {
-            u64::from_str_radix(digits, 16).map_err(|_| format!("{command}: {argument:?} is not an address"))
-        }
-        None => number(command, argument),
-    }
+/// Converts an error of reading the recording to a message for the user.
+fn text(error: FormatError) -> String {
+    error.to_string()
 }
 
 impl Session {
-    /// Executes a command with its arguments. `clock_ms` is the page's clock.
+    /// Executes a command. `clock_ms` is the page's clock.
     ///
     /// # Errors
-    /// If an argument is invalid, or the recording cannot be read.
-    pub fn execute(&mut self, command: &str, clock_ms: f64, report: &mut SessionReport) -> Result<(), String> {
-        let (name, argument) = command.split_once(' ').unwrap_or((command, ""));
-        let text = |error: vramscope_trace::FormatError| error.to_string();
-        if self.timeline_command(name, argument)? || self.heatmap_command(name, argument)? {
-            return Ok(());
-        }
+    /// If it can do nothing now, or the recording cannot be read: a message for the user.
+    pub fn execute(&mut self, command: &Command, clock_ms: f64, report: &mut SessionReport) -> Result<(), String> {
         let model = &mut self.model;
-        match name {
-            "play" => model.play_or_pause(clock_ms).map_err(text)?,
-            "step" => {
-                let (before, events) = (model.state().event(), number(name, argument)?);
-                model.step(events).map_err(text)?;
-                if model.state().event() == before && !model.is_loading() {
-                    let (edge, other) = if events > 0 { ("last", "later") } else { ("first", "earlier") };
-                    let recording = model.recording();
-                    let is_at_edge = before == if events > 0 { recording.end_event() } else { recording.first_event() };
-                    return Err(match is_at_edge {
-                        true => format!("this is the {edge} moment of the recording"),
-                        false => format!("the shown device has no {other} event"),
-                    });
+        match command {
+            Command::Play => model.play_or_pause(clock_ms).map_err(text)?,
+            Command::Step(events) => step(model, *events)?,
+            Command::Mark(direction) => self.go_to_mark(*direction)?,
+            // An invalid text in the field is replaced by the current event number.
+            Command::Seek(None) => {}
+            Command::Seek(Some(event)) => model.seek(*event).map_err(text)?,
+            Command::GoToEdge(edge) => model.go_to_edge(edge.is_forward()).map_err(text)?,
+            Command::GoToPeak(kind) => {
+                model.go_to_peak(*kind).map_err(text)?;
+                if *kind == PeakKind::Allocated {
+                    self.panes.show(ViewId::about(Topic::Peak));
                 }
             }
-            "seek" => match units::parse_count(argument) {
-                Some(event) => model.seek(event).map_err(text)?,
-                // Replaces invalid text in the field with the current event number.
-                None => model.moment_changed(),
-            },
-            "first" => model.go_to_edge(false).map_err(text)?,
-            "last" => model.go_to_edge(true).map_err(text)?,
-            "peak" => {
-                model.go_to_peak(PeakKind::Allocated).map_err(text)?;
-                self.panes.show(ViewKind::Peak);
+            Command::Failure(direction) => self.go_to_failure(*direction)?,
+            Command::ChangeSpeed(direction) => change_speed(model, *direction)?,
+            Command::SpeedKind => model.playback.change_kind(),
+            Command::Speed(index) => model.playback.set_speed(*index),
+
+            Command::ZoomIn => self.zoom_timeline(ZOOM_FACTOR),
+            Command::ZoomOut => self.zoom_timeline(1.0 / ZOOM_FACTOR),
+            Command::Pan(Direction::Back) => model.pan(-PAN_FRACTION),
+            Command::Pan(Direction::Forward) => model.pan(PAN_FRACTION),
+            Command::Fit => self.show_selection(),
+            Command::FitAll => model.fit(),
+            Command::RangeStart => {
+                let moment = model.state().event();
+                let end = model.selected_range().map_or(model.recording().end_event(), |(_, to)| to);
+                model.select_range(Some((moment, end.max(moment))));
             }
-            "peak-reserved" => model.go_to_peak(PeakKind::Reserved).map_err(text)?,
-            "slower" => change_speed(model, false)?,
-            "faster" => change_speed(model, true)?,
-            "speed-kind" => model.playback.change_kind(),
-            "speed" => model.playback.set_speed(number(name, argument)?),
-            "select" => self.select_neighbor(argument == "1", false)?,
-            "select-segment" => self.select_neighbor(argument == "1", true)?,
-            "deselect-allocation" => model.select(None),
-            // The heatmap handles the command if its pane was used last.
-            "layout" if self.panes.surface_of(ViewKind::Allocations).is_none() => {
-                return Err("no pane shows a view with another layout: the heatmap or allocations".to_owned());
+            Command::RangeEnd => {
+                let moment = model.state().event();
+                let start = model.selected_range().map_or(model.recording().first_event(), |(from, _)| from);
+                model.select_range(Some((start.min(moment), moment)));
             }
-            "layout" => self.change_allocations_layout(),
-            "deselect" if model.selection().is_some() => model.select(None),
-            "deselect" => {
-                if !self.deselect_group() {
-                    self.analysis.options(ViewKind::Flame).number = None;
+            Command::RangeClear if model.selected_range().is_none() => {
+                return Err("no range of time is selected".to_owned());
+            }
+            Command::RangeClear => model.select_range(None),
+            Command::RangeOfSelection => self.select_range_of_selection()?,
+            Command::Range(from, to) => model.select_range(Some((*from, *to))),
+            Command::Axis(axis) => self.choose_axis(*axis)?,
+            Command::CutIdle => model.set_cuts_idle(Some(!model.cuts_idle())),
+            Command::Lanes if model.recording().devices().count() < 2 => {
+                return Err("this recording has only one device".to_owned());
+            }
+            Command::Lanes => {
+                self.timeline.hides_lanes = !self.timeline.hides_lanes;
+                self.model.everything_changed();
+            }
+            Command::Stack(stack) => self.choose_stack(*stack),
+            Command::Band(band) => model.toggle_band(*band),
+
+            Command::SelectNeighbor(direction) => self.select_neighbor(*direction, false)?,
+            Command::SelectSegment(direction) => self.select_neighbor(*direction, true)?,
+            Command::SelectAddress(address) => model.select(Some(*address)),
+            Command::SelectAllocation(AllocationId { address, since, moment }) => {
+                model.select_allocation(*address, *since);
+                if let Some(moment) = *moment {
+                    model.seek(moment).map_err(text)?;
+                    self.reveal(*address);
                 }
             }
-            // Without the path id of a node, all call stacks are shown.
-            "flame-zoom" => {
-                let zoom = if argument.is_empty() { None } else { Some(number(name, argument)?) };
-                let options = self.analysis.options(ViewKind::Flame);
-                (options.number, options.rows.0) = (zoom, 0);
-            }
-            "select-allocation" => {
-                let (address, rest) = argument.split_once(' ').unwrap_or((argument, ""));
-                let (since, moment) = rest.split_once(' ').unwrap_or((rest, ""));
-                let address = address_of(name, address)?;
-                model.select_allocation(address, number(name, since)?);
-                if !moment.is_empty() {
-                    model.seek(number(name, moment)?).map_err(text)?;
-                    self.change_heatmap_view(|layout, _| layout.reveal(address).unwrap_or(layout.view));
-                }
-            }
-            "event" => self.go_to_event(argument == "1")?,
-            "range-selection" => self.select_range_of_selection()?,
-            "device" => model.set_device(DeviceId(number(name, argument)?)).map_err(text)?,
-            "device-next" => {
+            Command::DeselectAllocation => model.select(None),
+            Command::Deselect => self.deselect(),
+            Command::Group(by, group, moment) => self.select_group((*by, *group), *moment)?,
+            Command::Event(direction) => self.go_to_event(*direction)?,
+            Command::Device(device) => self.set_device(*device).map_err(text)?,
+            Command::NextDevice => {
                 let devices: Vec<DeviceId> = model.recording().devices().collect();
                 let next = devices.iter().find(|device| **device > model.device()).or(devices.first());
                 let next = next.filter(|next| **next != model.device()).ok_or("this recording has only one device")?;
-                model.set_device(*next).map_err(text)?;
+                self.set_device(*next).map_err(text)?;
             }
-            "band" => {
-                if let Some(band) = Band::ALL.into_iter().find(|band| band.id() == argument) {
-                    model.toggle_band(band);
-                }
+
+            Command::View(view) => self.show_view(ViewId::named(view)?),
+            Command::Show(topic) => self.show_view(ViewId::about(*topic)),
+            Command::SearchView => {
+                let shown = self.panes.views().into_iter().rev().flatten().find(|view| view.info().is_searched);
+                self.show_view(shown.unwrap_or_else(|| ViewId::about(Topic::Allocations)));
             }
-            "view" => {
-                let view = match argument {
-                    // The view whose filter gets the typed text.
-                    "search" => self.panes.views().into_iter().rev().flatten().find(|view| view.is_searched()),
-                    _ => Some(view(argument)?),
-                };
-                let view = view.unwrap_or(ViewKind::List);
-                self.panes.show(view);
+            Command::Pane(pane, view) => {
+                let view = ViewId::named(view)?;
+                self.panes.set(*pane, view);
                 self.view_shown(view);
             }
-            "pane" => {
-                let (pane, choice) = argument.split_once(' ').unwrap_or((argument, ""));
-                let view = view(choice)?;
-                self.panes.set(usize::from(pane == "1"), view);
-                self.view_shown(view);
+            Command::Set(view, change) => self.change_option(ViewId::named(view)?, change.clone())?,
+            Command::Setting(key, value) => {
+                let recorded = model.recording().info().alloc_conf.clone();
+                let view = self.views.get_mut(ViewId::about(Topic::Settings));
+                view.set_setting(key, value, &recorded, &mut self.analysis.jobs)?;
             }
-            "by" => {
-                let (view, options) = self.view_options(argument)?;
-                let by = GroupBy::from_name(&options).ok_or_else(|| format!("there is no grouping by {options:?}"))?;
-                self.analysis.options(view).by = Some(by);
-                if view == ViewKind::Flame {
-                    self.analysis.options(view).number = None;
+            Command::StepSpan(name) => self.analysis.step_span.clone_from(name),
+            Command::Scroll(pane, first, count) => self.scroll_pane(*pane, *first, *count),
+            Command::Reveal(view) => {
+                let view = self.view_or_active(view.as_ref())?;
+                let row = self.views.get_mut(view).kept_row();
+                row.ok_or("this view has no list that follows the moment")?.resume();
+            }
+            Command::Swap if self.panes.count() < 2 => {
+                return Err("there is only one pane: press | for two".to_owned());
+            }
+            Command::Swap => self.panes.swap(),
+            Command::Split => self.panes.split(),
+            Command::Color(color_by) => self.choose_color(*color_by, Direction::Forward),
+            Command::PreviousColor => self.choose_color(None, Direction::Back),
+            Command::Layout => {
+                let has_changed = self.shown_views().any(|view| self.views.get_mut(view).change_layout());
+                if !has_changed {
+                    return Err("no pane shows a view with another layout".to_owned());
                 }
             }
-            "mode" => {
-                let (view, mode) = self.view_options(argument)?;
-                self.analysis.options(view).mode = Some(mode);
-                self.show_first_row(view);
+            Command::EnlargePicture => self.move_picture(PictureInput::Zoom(PICTURE_ZOOM))?,
+            Command::ReducePicture => self.move_picture(PictureInput::Zoom(1.0 / PICTURE_ZOOM))?,
+            Command::FitPicture => self.move_picture(PictureInput::Fit)?,
+            Command::PinMoment => {
+                let (device, event) = (model.device(), model.state().event());
+                model.comparison.pin(device, event);
+                self.show_view(ViewId::about(Topic::Comparison));
             }
-            "filter" => {
-                let (mut view, filter) = self.view_options(argument)?;
-                // Any other search than for an address is one in the list.
-                if view == ViewKind::Address && !filter.trim().is_empty() && parse_address(&filter).is_none() {
-                    view = ViewKind::List;
-                    self.panes.show(view);
-                    self.view_shown(view);
-                }
-                self.analysis.options(view).filter = filter;
-                self.show_first_row(view);
-            }
-            "number" => {
-                let (view, value) = self.view_options(argument)?;
-                self.analysis.options(view).number = Some(number(name, &value)?);
-            }
-            "sort" => {
-                let (view, column) = self.view_options(argument)?;
-                let options = self.analysis.options(view);
-                let is_descending = options.sort.as_ref().is_none_or(|(by, order)| *by != column || !order);
-                options.sort = Some((column, is_descending));
-                self.show_first_row(view);
-            }
-            // Without a name, steps are recognized.
-            "step-span" => self.analysis.step_span = Some(argument.to_owned()).filter(|name| !name.is_empty()),
-            "scroll" => self.scroll_pane(argument)?,
-            "reveal" => {
-                let view = self.view_or_active(argument)?;
-                if self.kept_in_view(view).is_none() {
-                    return Err("this view has no list that follows the moment".to_owned());
-                }
-                self.view_shown(view);
-            }
-            "copy-table" => {
-                let view = self.view_or_active(argument)?;
+            Command::CompareWith(with) => model.comparison.chosen = Some(*with),
+            Command::CloseSecond => model.comparison.close(),
+            Command::FindProblems => self.find_problems(),
+            Command::SaveFindings => self.analysis.jobs.findings.saves ^= true,
+            Command::Finding(index) => self.show_finding(*index)?,
+
+            Command::CopyTable(view) => {
+                let view = self.view_or_active(view.as_ref())?;
                 self.copy_table(view, report)?;
             }
-            "copy-details" => self.copy_details(report)?,
-            "copy-stack" => self.copy_stack(report)?,
-            "save-picture" => self.save_picture(argument, report)?,
-            // Without a template, frames are no links.
-            "editor-template" => {
-                self.editor = if argument.is_empty() { None } else { Some(EditorTemplate::parse(argument)?) };
-            }
-            "undo" => {
+            Command::CopyDetails => self.copy_details(report)?,
+            Command::CopyStack => self.copy_stack(report)?,
+            Command::SavePicture(format, view) => self.save_picture(*format, view.as_deref(), report)?,
+            Command::EditorTemplate(template) => self.details.editor.clone_from(template),
+            Command::Undo => {
                 let link = self.view_history.undo().ok_or("there is no change of the view to undo")?;
                 self.restore(&link).map_err(text)?;
             }
-            "redo" => {
+            Command::Redo => {
                 let link = self.view_history.redo().ok_or("there is no change of the view to redo")?;
                 self.restore(&link).map_err(text)?;
             }
-            "swap" if self.panes.count() < 2 => return Err("there is only one pane: press | for two".to_owned()),
-            "swap" => self.panes.swap(),
-            "split" => self.panes.split(),
-            "what-if" | "find-problems" | "save-findings" | "finding" => self.execute_job_command(name, argument)?,
-            "pin-moment" | "compare-with" | "compare-close" => self.execute_comparing(name, argument)?,
-            _ => {
-                report.commands.push(command.to_owned());
+            Command::Follow | Command::LoadAll | Command::CompareUrl(_) | Command::Page(_) => {
+                report.commands.push(command.clone());
                 return Ok(());
             }
         }
@@ -216,94 +181,115 @@ impl Session {
         Ok(())
     }
 
-    /// Splits the argument of a command into the view that it concerns and the rest.
-    fn view_options(&self, argument: &str) -> Result<(ViewKind, String), String> {
-        let (name, rest) = argument.split_once(' ').unwrap_or((argument, ""));
-        Ok((view(name)?, rest.to_owned()))
+    /// Iterates over the views in the panes, the one that was used last first.
+    fn shown_views(&self) -> impl Iterator<Item = ViewId> + use<> {
+        let active = self.panes.active();
+        let others = self.panes.views().into_iter().flatten().filter(move |view| *view != active);
+        std::iter::once(active).chain(others)
     }
 
-    /// Stores which rows of a pane's list are in view: the argument has the pane's number, the
-    /// first row (from 0) and the number of rows.
-    fn scroll_pane(&mut self, argument: &str) -> Result<(), String> {
-        let mut numbers = argument.split(' ').map(|part| number::<u64>("scroll", part));
-        let mut next = || numbers.next().unwrap_or(Ok(0));
-        let (pane, first, count) = (next()?, next()?, next()?.min(MAX_ROWS_IN_VIEW));
-        let view = usize::try_from(pane).ok().and_then(|pane| self.panes.views().get(pane).copied().flatten());
-        let Some(view) = view else { return Ok(()) };
-        self.analysis.options(view).rows = (first.saturating_sub(SPARE_ROWS), count + 2 * SPARE_ROWS);
-        if let Some(kept) = self.kept_in_view(view) {
-            kept.scrolled(first, count);
+    /// Changes an option of a view, and scrolls its list to the first row if its rows change.
+    fn change_option(&mut self, view: ViewId, change: OptionChange) -> Result<(), String> {
+        let mut view = view;
+        if let OptionChange::Filter(filter) = &change
+            && !self.views.get(view).accepts_filter(filter)
+        {
+            view = ViewId::about(Topic::Allocations);
+            self.show_view(view);
+        }
+        let view = self.views.get_mut(view);
+        let (is_grouping, is_number) =
+            (matches!(change, OptionChange::By(_)), matches!(change, OptionChange::Number(_)));
+        view.options().change(change)?;
+        if is_grouping {
+            view.regrouped();
+        } else if !is_number {
+            view.rows_changed();
         }
         Ok(())
     }
 
-    /// Returns the state of the row that a long list keeps in view; `None` for views without such a
-    /// list.
-    fn kept_in_view(&mut self, view: ViewKind) -> Option<&mut KeptInView> {
-        let searches = &mut self.analysis.caches.shared.searches;
-        match view {
-            ViewKind::Events => Some(&mut searches.events_row),
-            ViewKind::List => Some(&mut searches.allocations_row),
-            ViewKind::Address => Some(&mut searches.address_row),
-            _ => None,
+    /// Colors blocks by a property; `None` chooses the next or previous one.
+    fn choose_color(&mut self, chosen: Option<ColorBy>, direction: Direction) {
+        let count = ColorBy::ALL.len();
+        for color_by in self.views.iter_mut().filter_map(|view| view.color_by()) {
+            let current = ColorBy::ALL.iter().position(|known| known == color_by).unwrap_or(0);
+            let next = if direction.is_forward() { current + 1 } else { current + count - 1 };
+            *color_by = chosen.unwrap_or(ColorBy::ALL[next % count]);
         }
     }
 
-    /// Returns the view called `name`, or the view of the pane that was used last if the name is
-    /// empty.
-    fn view_or_active(&self, name: &str) -> Result<ViewKind, String> {
-        if name.is_empty() { Ok(self.panes.active()) } else { view(name) }
+    /// Zooms the picture of a pane that can be zoomed.
+    fn move_picture(&mut self, input: PictureInput) -> Result<(), String> {
+        let has_moved = self.shown_views().any(|view| self.views.get_mut(view).input(self.model.device_state(), input));
+        has_moved.then_some(()).ok_or_else(|| "no pane shows a picture that can be zoomed: press 1".to_owned())
+    }
+
+    /// Stores which rows of a pane's list are in view: the first one (from 0) and their number.
+    fn scroll_pane(&mut self, pane: usize, first: u64, count: u64) {
+        let Some(view) = self.panes.views().get(pane).copied().flatten() else { return };
+        let (view, count) = (self.views.get_mut(view), count.min(MAX_ROWS_IN_VIEW));
+        view.options().rows().in_view = (first.saturating_sub(SPARE_ROWS), count + 2 * SPARE_ROWS);
+        if let Some(kept) = view.kept_row() {
+            kept.scrolled(first, count);
+        }
+    }
+
+    /// Returns the view with a name, or without one the view of the pane that was used last.
+    fn view_or_active(&self, name: Option<&ViewName>) -> Result<ViewId, String> {
+        name.map_or(Ok(self.panes.active()), |name| ViewId::named(name))
     }
 
     /// Makes a list that follows the moment on the screen scroll to the moment's row again, because
     /// the user has opened or requested the list.
-    pub(super) fn view_shown(&mut self, view: ViewKind) {
-        if let Some(kept) = self.kept_in_view(view) {
+    pub(super) fn view_shown(&mut self, view: ViewId) {
+        if let Some(kept) = self.views.get_mut(view).kept_row() {
             kept.resume();
         }
     }
 
-    /// Scrolls a list to its first row, because its rows have changed; a list that follows the
-    /// moment on the screen scrolls to the moment's row instead.
-    pub(super) fn show_first_row(&mut self, view: ViewKind) {
-        self.analysis.options(view).rows.0 = 0;
-        if let Some(kept) = self.kept_in_view(view) {
-            if view == ViewKind::List { kept.show(0) } else { kept.resume() }
-        }
-    }
-
-    /// Selects the next (`forward`) or previous block or free range, or with `whole_segments` the
-    /// first one of the next or previous segment, and scrolls to it.
+    /// Compares the recording on the page with another, the file called `name`, and shows the
+    /// comparison.
     ///
     /// # Errors
-    /// If the device has no memory at the moment, or the first or last block is selected already.
-    fn select_neighbor(&mut self, forward: bool, whole_segments: bool) -> Result<(), String> {
-        let before = self.model.selection();
-        self.model.select_neighbor(forward, whole_segments);
-        let Some(address) = self.model.selection() else {
-            return Err("this device has no memory at this moment".to_owned());
-        };
-        self.change_heatmap_view(|layout, _| layout.reveal(address).unwrap_or(layout.view));
-        if before == Some(address) {
-            let edge = if forward { "last" } else { "first" };
-            return Err(format!("this is the {edge} {}", if whole_segments { "segment" } else { "block" }));
+    /// If no recording is on the page, or the other one has no events.
+    pub fn compare_with(&mut self, name: &str, recording: Recording) -> Result<(), String> {
+        if self.model.recording().devices().count() == 0 {
+            return Err("open a recording first, then the one to compare it with".to_owned());
         }
-        Ok(())
+        if recording.devices().count() == 0 {
+            return Err(format!("{name}: the recording has no events to compare"));
+        }
+        self.model.comparison.open(name, recording);
+        self.show(ViewId::about(Topic::Comparison).name())
     }
 }
 
-/// Returns the view called `name`, or an error.
-fn view(name: &str) -> Result<ViewKind, String> {
-    ViewKind::from_name(name).ok_or_else(|| format!("there is no view called {name:?}"))
+/// Goes forward by `events` events of the device, or back.
+///
+/// # Errors
+/// If there is no such event, or the recording cannot be read there: a message for the user.
+fn step(model: &mut Model, events: i64) -> Result<(), String> {
+    let before = model.state().event();
+    model.step(events).map_err(text)?;
+    if model.state().event() != before || model.is_loading() {
+        return Ok(());
+    }
+    let (edge, other) = if events > 0 { ("last", "later") } else { ("first", "earlier") };
+    let recording = model.recording();
+    let is_at_edge = before == if events > 0 { recording.end_event() } else { recording.first_event() };
+    Err(match is_at_edge {
+        true => format!("this is the {edge} moment of the recording"),
+        false => format!("the shown device has no {other} event"),
+    })
 }
 
-/// Changes playback to the next faster speed (`is_faster`) or the next slower one.
+/// Changes playback to the next faster or slower speed.
 ///
 /// # Errors
 /// If the speed is the highest or the lowest of its kind.
-fn change_speed(model: &mut Model, is_faster: bool) -> Result<(), String> {
-    let has_changed = model.playback.change_speed(is_faster);
-    has_changed
-        .then_some(())
-        .ok_or_else(|| format!("this is the {} speed", if is_faster { "highest" } else { "lowest" }))
+fn change_speed(model: &mut Model, direction: Direction) -> Result<(), String> {
+    let has_changed = model.playback.change_speed(direction.is_forward());
+    let edge = if direction.is_forward() { "highest" } else { "lowest" };
+    has_changed.then_some(()).ok_or_else(|| format!("this is the {edge} speed"))
 }

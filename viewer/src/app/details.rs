@@ -3,15 +3,23 @@
 use vramscope_insight::events::{EventRow, freed_allocation};
 use vramscope_trace::{Allocation, EventKind, Replay};
 
+use crate::command::Topic;
 use crate::details::{BlockEvents, Details, StackSection, elements, findings, of_absent_allocation, of_event_row};
 use crate::model::Origin;
+use crate::page_texts::LiveStatus;
 use crate::protocol::PageUpdate;
 use crate::ui::Node;
-use crate::views::ViewKind;
+use crate::views::ViewId;
 
-use super::core::Session;
+use super::session::Session;
 
 impl Session {
+    /// Updates the texts and states of the page's elements.
+    pub(super) fn update_texts(&mut self, status: LiveStatus) {
+        let last_step = self.analysis.jobs.findings.last_step(self.model.device());
+        self.details.texts.update(&mut self.model, self.details.hovered, status, last_step);
+    }
+
     /// Adds the content of the details panel to `update` if it has changed.
     pub(super) fn update_details(&mut self, update: &mut PageUpdate) {
         let section = self.findings_section();
@@ -22,18 +30,18 @@ impl Session {
         };
         // Beside the list of events, the event of the moment is described, too: before the device,
         // after a block.
-        if self.panes.surface_of(ViewKind::Events).is_some()
+        if self.panes.surface_of(ViewId::about(Topic::Events)).is_some()
             && let Some(details) = self.event_details()
             && !self.is_of_selection(&details)
         {
-            let event = elements::content(&details, self.model.recording().info(), false, self.editor.as_ref());
-            let is_about_block = self.model.selection().is_some() || self.scene.hovered.is_some();
+            let event = elements::content(&details, self.model.recording().info(), false, self.details.editor.as_ref());
+            let is_about_block = self.model.selection().is_some() || self.details.hovered.is_some();
             content.splice(if is_about_block { content.len()..content.len() } else { 0..0 }, event);
         }
         content.splice(0..0, section);
-        if self.sent_details.as_ref() != Some(&content) {
+        if self.details.sent.as_ref() != Some(&content) {
             update.details = Some(content.clone());
-            self.sent_details = Some(content);
+            self.details.sent = Some(content);
         }
     }
 
@@ -41,18 +49,18 @@ impl Session {
     fn findings_section(&self) -> Option<Node> {
         let is_live = self.model.origin() == Origin::Live;
         (self.model.origin() != Origin::Empty)
-            .then(|| findings::section(&self.analysis.jobs, is_live, &self.theme).into())
+            .then(|| findings::section(&self.analysis.jobs, is_live, &self.display.theme, title_of).into())
     }
 
     /// Returns the details panel's content for the selection, else for the object under the
     /// pointer, else for the device.
     fn block_or_device(&mut self) -> Vec<Node> {
-        let hit = self.scene.selected.or(self.scene.hovered);
+        let hit = self.model.selected().or(self.details.hovered);
         let moment = self.model.state().event();
         let found = hit.and_then(|hit| hit.block).and_then(|block| self.allocation_at(block.address, moment));
         let events = found.map(|one| self.events_of(&one));
-        let free = found.filter(|_| self.scene.texts.is_selection).and_then(|one| self.free_of(&one));
-        let texts = &mut self.scene.texts;
+        let free = found.filter(|_| self.details.texts.is_selection).and_then(|one| self.free_of(&one));
+        let texts = &mut self.details.texts;
         let Some(details) = &mut texts.details else { return Vec::new() };
         if events.is_some() {
             details.events = events;
@@ -60,7 +68,7 @@ impl Session {
         // The details are computed anew only if the moment or the pointer's subject has changed.
         details.stacks.retain(|section| section.heading != StackSection::FREED);
         details.stacks.extend(free);
-        elements::content(details, self.model.recording().info(), texts.is_selection, self.editor.as_ref())
+        elements::content(details, self.model.recording().info(), texts.is_selection, self.details.editor.as_ref())
     }
 
     /// Returns true if the details of an event are about the selected allocation, whose own details
@@ -103,12 +111,12 @@ impl Session {
         let index = one.free_requested_event()?;
         let key = (self.model.opened(), index);
         let recording = self.model.recording();
-        let site = match self.free_site.filter(|(known, _)| *known == key) {
+        let site = match self.details.free_site.filter(|(known, _)| *known == key) {
             Some((_, site)) => site,
             None => {
                 let Ok(event) = Replay::new().event(recording, index) else {
-                    if self.analysis.caches.shared.missing.is_empty() {
-                        self.analysis.caches.shared.missing = recording.missing_between(index, index);
+                    if self.analysis.shared.missing.is_empty() {
+                        self.analysis.shared.missing = recording.missing_between(index, index);
                     }
                     return None;
                 };
@@ -116,7 +124,7 @@ impl Session {
                     EventKind::FreeRequested { site, .. } | EventKind::FreeCompleted { site, .. } => Some(site),
                     _ => None,
                 });
-                self.free_site = Some((key, site));
+                self.details.free_site = Some((key, site));
                 site
             }
         };
@@ -133,7 +141,7 @@ impl Session {
                 let free = self.free_of(&one);
                 let mut details = of_absent_allocation(&one, self.events_of(&one), moment, self.model.recording());
                 details.stacks.extend(free);
-                elements::content(&details, self.model.recording().info(), true, self.editor.as_ref())
+                elements::content(&details, self.model.recording().info(), true, self.details.editor.as_ref())
             }
             None => {
                 let progress = (!self.analysis.is_complete()).then(|| self.analysis.progress());
@@ -155,4 +163,9 @@ impl Session {
     fn events_of(&self, one: &Allocation) -> BlockEvents {
         BlockEvents::new(one, |event| self.history().time_ns(event), self.analysis.is_complete())
     }
+}
+
+/// Returns the title of the view that answers a question.
+fn title_of(topic: Topic) -> &'static str {
+    ViewId::about(topic).info().title
 }

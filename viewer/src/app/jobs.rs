@@ -1,17 +1,16 @@
 //! Chooses the next computations of the page's worker, and stores their results.
 
 use serde_json::Value;
-use vramscope_trace::{ByteSize, DeviceId, Recording};
+use vramscope_trace::{DeviceId, Recording};
 
+use crate::command::Topic;
 use crate::details::findings;
 use crate::jobs::{Finished, Job, Jobs};
 use crate::model::Origin;
-use crate::view::context::ViewOptions;
-use crate::views::ViewKind;
-use crate::views::what_if::{self, ALL_SETTINGS};
+use crate::views::ViewId;
 
-use super::core::Session;
 use super::parts::JobClock;
+use super::session::Session;
 
 /// Maximum number of events of a file that is analyzed for problems without a request of the user.
 const AUTOMATIC_EVENTS: u64 = 5_000_000;
@@ -32,9 +31,9 @@ impl Session {
     /// Returns the computation that the page needs next, or `None`.
     pub fn wanted_job(&mut self) -> Option<Job> {
         let opened = self.model.opened();
-        if self.job_clock.opened != opened {
+        if self.analysis.job_clock.opened != opened {
             let saves = self.analysis.jobs.findings.saves;
-            self.job_clock = JobClock { opened, ..JobClock::default() };
+            self.analysis.job_clock = JobClock { opened, ..JobClock::default() };
             self.analysis.jobs = Jobs::default();
             self.analysis.jobs.findings.saves = saves;
         }
@@ -42,17 +41,10 @@ impl Session {
             return None;
         }
         let device = self.model.device();
-        if self.shows_what_if() && device != DeviceId::HOST {
-            let options = self.analysis.options(ViewKind::WhatIf).clone();
-            let job = what_if::job(device, &options);
-            if self.analysis.jobs.what_if.as_ref().map(|finished| &finished.job) != Some(&job) {
-                return Some(job);
-            }
-            let job = Job::Advice { device, capacity_bytes: options.number };
-            let is_known = self.analysis.jobs.advice.as_ref().is_some_and(|finished| finished.job == job);
-            if options.mode.as_deref() == Some(ALL_SETTINGS) && !is_known {
-                return Some(job);
-            }
+        let views = self.panes.views().into_iter().flatten();
+        let wanted = views.into_iter().find_map(|view| self.views.get(view).wanted_job(device, &self.analysis.jobs));
+        if wanted.is_some() {
+            return wanted;
         }
         self.wants_findings().then_some(Job::Findings)
     }
@@ -61,7 +53,7 @@ impl Session {
     /// runs.
     #[must_use]
     pub fn shows_what_if(&self) -> bool {
-        self.panes.surface_of(ViewKind::WhatIf).is_some()
+        self.panes.surface_of(ViewId::about(Topic::Settings)).is_some()
     }
 
     /// Returns true if the recording has neither events nor a memory state.
@@ -90,7 +82,7 @@ impl Session {
         let (least, share) = LIVE_EVENTS;
         let has_grown = self.model.recording().end_event() >= analyzed_events + least.max(analyzed_events / share);
         let is_due = has_grown && self.model.origin() == Origin::Live;
-        is_due.then(|| (self.job_clock.next_ms - self.clock_ms).max(0.0))
+        is_due.then(|| (self.analysis.job_clock.next_ms - self.input.clock_ms).max(0.0))
     }
 
     /// Returns true if the recording was analyzed for problems, or is empty; else requests the
@@ -105,7 +97,7 @@ impl Session {
     /// Stores which job the page's worker runs; `None` if it runs none.
     pub fn job_started(&mut self, job: Option<Job>) {
         if self.analysis.jobs.running != job {
-            self.job_clock.started_ms = self.clock_ms;
+            self.analysis.job_clock.started_ms = self.input.clock_ms;
             self.analysis.jobs.running = job;
             self.model.moment_changed();
         }
@@ -128,8 +120,8 @@ impl Session {
         match &job {
             Job::Findings => {
                 let (least_ms, factor) = LIVE_INTERVAL;
-                let pause_ms = (factor * (self.clock_ms - self.job_clock.started_ms)).max(least_ms);
-                self.job_clock.next_ms = self.clock_ms + pause_ms;
+                let pause_ms = (factor * (self.input.clock_ms - self.analysis.job_clock.started_ms)).max(least_ms);
+                self.analysis.job_clock.next_ms = self.input.clock_ms + pause_ms;
                 return jobs.findings.update(events, answer);
             }
             Job::Advice { .. } => jobs.advice = Some(Finished { job, answer }),
@@ -143,51 +135,24 @@ impl Session {
         Vec::new()
     }
 
-    /// Executes a command about jobs: `what-if`, `find-problems`, `save-findings` or `finding`.
-    pub(super) fn execute_job_command(&mut self, name: &str, argument: &str) -> Result<(), String> {
-        match name {
-            "find-problems" => {
-                let findings = &mut self.analysis.jobs.findings;
-                (findings.is_wanted, findings.analyzed_events, findings.error) = (true, None, None);
-            }
-            "save-findings" => self.analysis.jobs.findings.saves ^= true,
-            "finding" => {
-                let index: usize = argument.parse().map_err(|_| format!("{name}: {argument:?} is not a number"))?;
-                let finding = self.analysis.jobs.findings.list.get(index).ok_or("there is no such finding")?;
-                let (view, moment) = (findings::view(finding), findings::moment(finding));
-                if let Some((device, event)) = moment {
-                    let model = &mut self.model;
-                    let moved = model.set_device(DeviceId(device)).and_then(|()| model.seek(event));
-                    moved.map_err(|error| error.to_string())?;
-                }
-                self.panes.show(view);
-                self.view_shown(view);
-            }
-            _ => return self.change_setting(argument),
-        }
-        Ok(())
+    /// Looks for problems, again if that was done.
+    pub(super) fn find_problems(&mut self) {
+        let findings = &mut self.analysis.jobs.findings;
+        (findings.is_wanted, findings.analyzed_events, findings.error) = (true, None, None);
     }
 
-    /// Changes a setting of the what-if run: the argument has its key and value. `capacity` is the
-    /// most bytes that the allocator may reserve; `all` tries all settings, or stops that.
-    fn change_setting(&mut self, argument: &str) -> Result<(), String> {
-        let (key, value) = argument.split_once(' ').unwrap_or((argument, ""));
-        let recorded = self.model.recording().info().alloc_conf.clone();
-        let options: &mut ViewOptions = self.analysis.options(ViewKind::WhatIf);
-        match key {
-            "all" => {
-                let is_on = options.mode.as_deref() == Some(ALL_SETTINGS);
-                options.mode = (!is_on).then(|| ALL_SETTINGS.to_owned());
-                // A run that was stopped begins again.
-                drop(self.analysis.jobs.advice.take_if(|advice| advice.answer.is_err()));
-            }
-            "capacity" if value.trim().is_empty() => options.number = None,
-            "capacity" => options.number = Some(value.parse::<ByteSize>().map_err(|error| error.to_string())?.0),
-            _ => {
-                let conf = if options.filter.is_empty() { &recorded } else { &options.filter };
-                options.filter = what_if::with_setting(conf, key, value);
-            }
+    /// Shows the moment of a finding, given by its index, and the view about it.
+    ///
+    /// # Errors
+    /// If there is no such finding, or the recording cannot be read there: a message for the user.
+    pub(super) fn show_finding(&mut self, index: usize) -> Result<(), String> {
+        let finding = self.analysis.jobs.findings.list.get(index).ok_or("there is no such finding")?;
+        let (topic, moment) = (findings::topic(finding), findings::moment(finding));
+        if let Some((device, event)) = moment {
+            let moved = self.set_device(DeviceId(device)).and_then(|()| self.model.seek(event));
+            moved.map_err(|error| error.to_string())?;
         }
+        self.show_view(ViewId::about(topic));
         Ok(())
     }
 }

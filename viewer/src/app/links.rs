@@ -2,43 +2,36 @@
 
 use vramscope_trace::FormatError;
 
+use crate::command::Topic;
 use crate::link::{Link, PaneLink};
 use crate::model::CompareWith;
-use crate::view::context::ViewOptions;
-use crate::views::ViewKind;
+use crate::views::ViewId;
 
-use super::core::Session;
 use super::panes::Panes;
+use super::session::Session;
+#[cfg(doc)]
+use crate::view::View;
 
 impl Session {
     /// Returns the link to the current view.
     #[must_use]
-    pub fn link(&self) -> Link {
-        let is_compared = self.panes.surface_of(ViewKind::Compare).is_some();
+    pub fn link(&mut self) -> Link {
+        let is_compared = self.panes.surface_of(ViewId::about(Topic::Comparison)).is_some();
         let compared = self.model.comparison.chosen.filter(|_| is_compared);
-        Link {
+        let mut link = Link {
             panes: self.pane_links(),
             group: self.named_group(),
             step_span: self.analysis.step_span.clone(),
             compare_with: compared.map(CompareWith::name),
             ..self.model.link()
-        }
+        };
+        self.views.iter().for_each(|view| view.add_to_link(&mut link));
+        link
     }
 
     /// Returns the panes as parts of a link; empty if they equal the panes of a new session.
-    fn pane_links(&self) -> Vec<PaneLink> {
-        let default = ViewOptions::default();
-        let pane = |view: ViewKind| {
-            let options = self.analysis.options.get(view).unwrap_or(&default);
-            PaneLink {
-                by: options.by,
-                mode: options.mode.clone(),
-                sort: options.sort.clone(),
-                filter: options.filter.clone(),
-                number: options.number,
-                ..PaneLink::new(view.name())
-            }
-        };
+    fn pane_links(&mut self) -> Vec<PaneLink> {
+        let pane = |view: ViewId| self.views.get_mut(view).options().pane_link(view.name());
         let panes: Vec<PaneLink> = self.panes.views().into_iter().flatten().map(pane).collect();
         let is_default = self.panes.has_defaults() && panes.iter().all(PaneLink::has_defaults);
         if is_default { Vec::new() } else { panes }
@@ -60,7 +53,18 @@ impl Session {
         if let Some(with) = link.compare_with.as_deref().and_then(CompareWith::from_name) {
             self.model.comparison.chosen = Some(with);
         }
+        self.open_link(link, false);
         self.model.go_to_link(link)
+    }
+
+    /// Sets what views state in links apart from panes; see [`View::open_link`].
+    fn open_link(&mut self, link: &Link, is_complete: bool) {
+        self.notice_recording();
+        if link.device.is_some_and(|device| device != self.model.device()) {
+            self.views.iter_mut().for_each(|view| view.device_changed());
+        }
+        self.views.iter_mut().for_each(|view| view.open_link(link, is_complete));
+        self.model.moment_changed();
     }
 
     /// Goes to the view of a link that describes it completely, as that of an earlier frame does:
@@ -69,7 +73,7 @@ impl Session {
     /// # Errors
     /// If the recording cannot be read there.
     pub(super) fn restore(&mut self, link: &Link) -> Result<(), FormatError> {
-        (self.drag, self.scrub_x, self.pending_seek) = (None, None, None);
+        self.input.cancel();
         self.analysis.event_search = None;
         if link.panes.is_empty() {
             self.panes = Panes::default();
@@ -80,7 +84,8 @@ impl Session {
         self.show_panes(&link.panes);
         self.analysis.step_span.clone_from(&link.step_span);
         self.model.comparison.chosen = link.compare_with.as_deref().and_then(CompareWith::from_name);
-        self.heatmap.pending_group = None;
+        self.details.pending_group = None;
+        self.open_link(link, true);
         self.model.restore(link)?;
         self.select_linked_group(link.group.clone());
         Ok(())
@@ -106,20 +111,10 @@ impl Session {
 
     /// Sets the options of a view to those of a link's pane; unknown views are ignored.
     fn set_options(&mut self, pane: &PaneLink) {
-        let Some(view) = ViewKind::from_name(&pane.view) else { return };
-        let options = self.analysis.options(view);
-        let wanted = ViewOptions {
-            by: pane.by,
-            mode: pane.mode.clone(),
-            sort: pane.sort.clone(),
-            filter: pane.filter.clone(),
-            number: pane.number,
-            rows: options.rows,
-            limit: options.limit,
-        };
-        if *options != wanted {
-            *options = wanted;
-            self.show_first_row(view);
+        let Ok(view) = ViewId::named(&pane.view) else { return };
+        let view = self.views.get_mut(view);
+        if view.options().open(pane) {
+            view.rows_changed();
         }
     }
 }

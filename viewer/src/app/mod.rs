@@ -1,28 +1,27 @@
-//! A user's session with the page: the open recordings, the panes, input and drawing.
+//! A user's session with the page: it schedules the views.
 //!
 //! A [`Session`] receives [`FrameRequest`](crate::protocol::FrameRequest)s with what the user did,
-//! and returns [`PageUpdate`](crate::protocol::PageUpdate)s with what has changed. It runs natively
-//! too; in a browser, a web worker owns it.
+//! and returns [`PageUpdate`](crate::protocol::PageUpdate)s with what has changed. It knows panes,
+//! moment, selection, history of views and frames; what a pane shows is a
+//! [`View`](crate::view::View) that it calls. It runs natively too; in a browser, a web worker owns
+//! it.
 
-mod allocations;
 mod analysis;
 mod commands;
-mod comparing;
-mod core;
 mod details;
-mod event_steps;
-mod heatmap;
-mod heatmap_pointer;
+mod display;
+mod input;
 mod jobs;
 mod links;
-mod pane;
+mod pane_contents;
 mod panes;
 mod parts;
-mod picture_pointer;
 mod pictures;
 mod pointer;
 mod rows;
 mod saving;
+mod selection;
+mod session;
 mod state;
 mod timeline;
 mod timeline_commands;
@@ -30,6 +29,6 @@ mod timeline_page;
 mod timeline_pointer;
 mod view_history;
 
-pub use core::{Session, SessionReport};
 pub use panes::Panes;
 pub use parts::{ConnectionFacts, PageFacts};
+pub use session::{Session, SessionReport};

@@ -1,20 +1,21 @@
 //! The views in the panes below the timeline.
 
 use crate::protocol::Surface;
-use crate::views::ViewKind;
+use crate::views::ViewId;
 
 /// The views in the panes below the timeline: one or two, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panes {
-    left: ViewKind,
-    right: Option<ViewKind>,
+    left: ViewId,
+    right: Option<ViewId>,
     /// Whether the right pane shows the view that is opened next.
     is_right_active: bool,
 }
 
 impl Default for Panes {
     fn default() -> Self {
-        Self { left: ViewKind::Heatmap, right: Some(ViewKind::Sites), is_right_active: true }
+        let [left, right] = ViewId::FIRST;
+        Self { left, right: Some(right), is_right_active: true }
     }
 }
 
@@ -27,20 +28,20 @@ impl Panes {
 
     /// Returns the views from left to right.
     #[must_use]
-    pub const fn views(&self) -> [Option<ViewKind>; 2] {
+    pub const fn views(&self) -> [Option<ViewId>; 2] {
         [Some(self.left), self.right]
     }
 
     /// Returns the picture of the pane that shows `view`; `None` if no pane does.
     #[must_use]
-    pub fn surface_of(&self, view: ViewKind) -> Option<Surface> {
+    pub fn surface_of(&self, view: ViewId) -> Option<Surface> {
         let pane = self.views().iter().position(|shown| *shown == Some(view));
         pane.map(|pane| Surface::PANES[pane])
     }
 
     /// Shows `view` in the left (0) or right (1) pane. If the other pane shows it, the panes are
     /// swapped.
-    pub fn set(&mut self, pane: usize, view: ViewKind) {
+    pub fn set(&mut self, pane: usize, view: ViewId) {
         let other = if pane == 0 { self.right } else { Some(self.left) };
         if other == Some(view) {
             self.swap();
@@ -53,7 +54,7 @@ impl Panes {
     }
 
     /// Shows `view` unless a pane shows it already: in the pane that was used last.
-    pub fn show(&mut self, view: ViewKind) {
+    pub fn show(&mut self, view: ViewId) {
         match self.surface_of(view) {
             Some(surface) => self.is_right_active = surface == Surface::Right,
             None => self.set(usize::from(self.is_right_active && self.right.is_some()), view),
@@ -68,7 +69,7 @@ impl Panes {
 
     /// Shows the views of a link, one or two; names without a view are ignored.
     pub fn set_names<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
-        let mut views = names.into_iter().filter_map(ViewKind::from_name);
+        let mut views = names.into_iter().filter_map(|name| ViewId::named(name).ok());
         let Some(left) = views.next() else { return };
         let right = views.find(|view| *view != left);
         *self = Self { left, right, is_right_active: right.is_some() };
@@ -76,7 +77,7 @@ impl Panes {
 
     /// Returns the view of the pane that was used last.
     #[must_use]
-    pub fn active(&self) -> ViewKind {
+    pub fn active(&self) -> ViewId {
         self.right.filter(|_| self.is_right_active).unwrap_or(self.left)
     }
 
@@ -94,8 +95,7 @@ impl Panes {
             self.left = self.active();
             self.right = None;
         } else {
-            let other = if self.left == ViewKind::Heatmap { ViewKind::Sites } else { ViewKind::Heatmap };
-            self.right = Some(other);
+            self.right = ViewId::FIRST.into_iter().find(|view| *view != self.left);
         }
         self.is_right_active = self.right.is_some();
     }
@@ -105,17 +105,24 @@ impl Panes {
 mod tests {
     use super::*;
 
+    /// Returns the view with a name.
+    fn view(name: &str) -> Option<ViewId> {
+        ViewId::named(name).ok()
+    }
+
     #[test]
     fn panes_never_show_a_view_twice() {
         let mut panes = Panes::default();
-        panes.set(0, ViewKind::Sites);
-        assert_eq!(panes.views(), [Some(ViewKind::Sites), Some(ViewKind::Heatmap)]);
-        panes.show(ViewKind::Events);
-        assert_eq!(panes.views(), [Some(ViewKind::Events), Some(ViewKind::Heatmap)]);
+        let [first, second] = ViewId::FIRST;
+        let other = ViewId::all().nth(5).expect("a sixth view");
+        panes.set(0, second);
+        assert_eq!(panes.views(), [Some(second), Some(first)]);
+        panes.show(other);
+        assert_eq!(panes.views(), [Some(other), Some(first)]);
         panes.split();
-        assert_eq!(panes.views(), [Some(ViewKind::Events), None]);
-        panes.show(ViewKind::Peak);
-        assert_eq!(panes.views(), [Some(ViewKind::Peak), None]);
+        assert_eq!(panes.views(), [Some(other), None]);
+        panes.show(second);
+        assert_eq!(panes.views(), [Some(second), None]);
         panes.split();
         assert_eq!(panes.count(), 2);
     }
@@ -123,14 +130,15 @@ mod tests {
     #[test]
     fn names_set_the_views() {
         assert!(Panes::default().has_defaults());
-        let check = |names: &[&str], views: [Option<ViewKind>; 2]| {
+        let [first, second] = ViewId::FIRST.map(ViewId::name);
+        let check = |names: &[&str], views: [Option<ViewId>; 2]| {
             let mut panes = Panes::default();
             panes.set_names(names.iter().copied());
             assert_eq!(panes.views(), views, "{names:?}");
         };
-        check(&["events", "heatmap"], [Some(ViewKind::Events), Some(ViewKind::Heatmap)]);
-        check(&["peak"], [Some(ViewKind::Peak), None]);
-        check(&["x", "steps", "steps"], [Some(ViewKind::Steps), None]);
+        check(&[second, first], [view(second), view(first)]);
+        check(&[second], [view(second), None]);
+        check(&["x", second, second], [view(second), None]);
         check(&[], Panes::default().views());
         check(&["nothing"], Panes::default().views());
     }

@@ -2,15 +2,17 @@
 
 use serde::Deserialize;
 use vramscope_insight::group::GroupBy;
-use vramscope_trace::{Count, Percent};
+use vramscope_trace::{Count, DeviceState, MemoryState, Percent, Replay};
 
+use crate::command::Topic;
 use crate::jobs::Job;
+use crate::link::PaneLink;
 use crate::model::AllDevices;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::table::Table;
-use crate::views::{self, ViewCaches, ViewKind};
+use crate::ui::Node;
+use crate::view::{Context, Table, ViewContent};
+use crate::views::ViewId;
 
-use super::core::{Session, SessionReport};
+use super::session::{Session, SessionReport};
 
 /// The options of `window.vramscope.rows(view, options)`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -62,27 +64,22 @@ impl RowsOptions {
         }
     }
 
-    /// Converts the script's options to options of the view; an error names an unknown grouping or
-    /// option.
-    fn view_options(&self) -> Result<ViewOptions, String> {
-        let by = match self.by.as_deref() {
-            Some(name) => Some(GroupBy::from_name(name).ok_or_else(|| format!("there is no grouping by {name:?}"))?),
-            None => None,
-        };
+    /// Converts the script's options to those of a pane that shows the view called `view`; an error
+    /// names an unknown grouping.
+    fn pane(&self, view: &str) -> Result<PaneLink, String> {
+        let by = self.by.as_deref();
+        let by = by.map(|name| GroupBy::from_name(name).ok_or_else(|| format!("there is no grouping by {name:?}")));
         let sort = self.sort.as_deref().map(|sort| match sort.strip_prefix('-') {
             Some(column) => (column.to_owned(), false),
             None => (sort.to_owned(), true),
         });
-        let filter = self.filter.clone().unwrap_or_default();
-        let limit = Some(self.limit.unwrap_or(MAX_ROWS).min(MAX_ROWS));
-        Ok(ViewOptions {
-            by,
+        Ok(PaneLink {
+            by: by.transpose()?,
             mode: self.mode.clone(),
             sort,
-            filter,
-            limit,
+            filter: self.filter.clone().unwrap_or_default(),
             number: self.number,
-            ..ViewOptions::default()
+            ..PaneLink::new(view)
         })
     }
 }
@@ -102,33 +99,84 @@ impl Session {
             };
             return findings.error.clone().map_or(list.map_err(|error| error.to_string()), Err);
         }
-        let view_options = options.view_options()?;
-        self.read_history_for(view)?;
-        let table = self.with_context(ViewKind::About, |context, _, caches| {
-            let mut replay = vramscope_trace::Replay::new();
-            let recording = context.recording;
-            let event = options
-                .event
-                .map_or(context.moment, |event| event.clamp(recording.first_event(), recording.end_event()));
-            let range = (options.from.unwrap_or(context.range.0), options.to.unwrap_or(context.range.1));
-            let has_range = context.has_range || options.from.is_some() || options.to.is_some();
-            let step_span = options.span.as_deref().or(context.step_span);
-            let at_moment = Context { range, has_range, step_span, ..*context };
-            if event == context.moment {
-                return table(view, &at_moment, &view_options, caches);
-            }
-            let state = replay.seek(recording, event).map_err(|error| error.to_string())?;
-            let empty = vramscope_trace::DeviceState::default();
-            let context = Context {
-                state: state.device(context.device).unwrap_or(&empty),
-                all_devices: AllDevices::Known(state),
-                moment: event,
-                time_ns: state.time_ns(),
-                ..at_moment
-            };
-            table(view, &context, &view_options, caches)
-        })?;
+        let id = ViewId::for_rows(view).ok_or_else(|| format!("there are no rows called {view:?}"))?;
+        let pane = options.pane(view)?;
+        self.read_history_for(id)?;
+        let limit = options.limit.unwrap_or(MAX_ROWS).min(MAX_ROWS);
+        let table = self.with_options(id, Some(&pane), limit, |session| session.table(view, id, &options))?;
         serde_json::to_string(&table.objects()).map_err(|error| error.to_string())
+    }
+
+    /// Calls `compute` while a view has other options, and the limit for the rows of scripts.
+    fn with_options<R>(
+        &mut self,
+        view: ViewId,
+        pane: Option<&PaneLink>,
+        limit: u64,
+        compute: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let options = self.views.get_mut(view).options();
+        let before = options.pane_link(view.name());
+        if let Some(pane) = pane {
+            options.open(pane);
+        }
+        options.rows().limit = Some(limit);
+        let result = compute(self);
+        let options = self.views.get_mut(view).options();
+        options.open(&before);
+        options.rows().limit = None;
+        result
+    }
+
+    /// Computes the rows of a view that scripts request by `name`.
+    fn table(&mut self, name: &str, view: ViewId, options: &RowsOptions) -> Result<Table, String> {
+        let recording = self.model.recording();
+        let event = options.event.map(|event| event.clamp(recording.first_event(), recording.end_event()));
+        let mut replay = Replay::new();
+        let state = match event.filter(|event| *event != self.model.state().event()) {
+            Some(event) => Some(replay.seek(recording, event).map_err(|error| error.to_string())?),
+            None => None,
+        };
+        let content = loop {
+            self.analysis.shared.is_unfinished = false;
+            let content = self.content_at(name, view, options, state);
+            if !self.analysis.shared.is_unfinished {
+                break content;
+            }
+        };
+        let ViewContent { table, content, .. } = content;
+        table.ok_or_else(|| match content.first() {
+            Some(Node::Element(element)) => element.text_content(),
+            _ => format!("{name:?} has no rows"),
+        })
+    }
+
+    /// Computes the content of a view for scripts, at the moment on the screen or in `state`.
+    fn content_at(
+        &mut self,
+        name: &str,
+        view: ViewId,
+        options: &RowsOptions,
+        state: Option<&MemoryState>,
+    ) -> ViewContent {
+        self.with_view(view, |view, context, shared| {
+            let empty = DeviceState::default();
+            let mut context = Context {
+                range: (options.from.unwrap_or(context.range.0), options.to.unwrap_or(context.range.1)),
+                has_range: context.has_range || options.from.is_some() || options.to.is_some(),
+                step_span: options.span.as_deref().or(context.step_span),
+                ..*context
+            };
+            if let Some(state) = state {
+                context.state = state.device(context.device).unwrap_or(&empty);
+                context.all_devices = AllDevices::Known(state);
+                (context.moment, context.time_ns) = (state.event(), state.time_ns());
+            }
+            match view.rows(name, &context, shared) {
+                Some(table) => ViewContent { table: Some(table), ..ViewContent::default() },
+                None => view.content(&context, shared),
+            }
+        })
     }
 
     /// Reads a part of the events that the rows of `view` need. Returns true once everything is
@@ -142,18 +190,19 @@ impl Session {
         if view == FINDINGS || view == VERDICT {
             return Ok(self.has_findings());
         }
-        let kind = ViewKind::for_rows(view);
-        if kind == Some(ViewKind::WhatIf) {
+        let kind = ViewId::for_rows(view);
+        if kind == Some(ViewId::about(Topic::Settings)) {
             return Ok(matches!(self.wanted_job(), None | Some(Job::Findings)));
         }
         if let Some(event) = options.event {
             let missing = self.model.recording().missing(event);
             if !missing.is_empty() {
-                self.analysis.caches.shared.missing = missing;
+                self.analysis.shared.missing = missing;
                 return Ok(false);
             }
         }
-        if !kind.is_some_and(ViewKind::needs_history) {
+        let reads_events_itself = kind == Some(ViewId::about(Topic::Events));
+        if !kind.is_some_and(|kind| kind.info().needs_history) {
             return Ok(true);
         }
         self.want_history();
@@ -161,19 +210,21 @@ impl Session {
             return Ok(false);
         }
         // Events are read on their own.
-        Ok(kind == Some(ViewKind::Events) || self.reading_progress().is_none())
+        Ok(reads_events_itself || self.reading_progress().is_none())
     }
 
     /// Reads the rest of the recording if the rows of `view` need it.
     ///
     /// # Errors
     /// If the recording cannot be read, or parts of it are not loaded.
-    fn read_history_for(&mut self, view: &str) -> Result<(), String> {
-        let Some(kind) = ViewKind::for_rows(view).filter(|kind| kind.needs_history()) else { return Ok(()) };
+    fn read_history_for(&mut self, view: ViewId) -> Result<(), String> {
+        if !view.info().needs_history {
+            return Ok(());
+        }
         self.want_history();
         while self.work(EVENTS_PER_STEP).map_err(|error| error.to_string())? {}
         // Events are read on their own.
-        match self.reading_progress().filter(|_| kind != ViewKind::Events) {
+        match self.reading_progress().filter(|_| view != ViewId::about(Topic::Events)) {
             Some(progress) => Err(format!("the recording is being loaded ({}): try again", Percent(progress))),
             None => Ok(()),
         }
@@ -183,12 +234,10 @@ impl Session {
     ///
     /// # Errors
     /// If the view has no table, or its part of the recording is not loaded.
-    pub(super) fn copy_table(&mut self, view: ViewKind, report: &mut SessionReport) -> Result<(), String> {
-        self.read_history_for(view.name())?;
-        let mut table = self.with_context(view, |context, options, caches| {
-            let options = ViewOptions { limit: Some(MAX_COPIED_ROWS), ..options.clone() };
-            table(view.name(), context, &options, caches)
-        })?;
+    pub(super) fn copy_table(&mut self, view: ViewId, report: &mut SessionReport) -> Result<(), String> {
+        self.read_history_for(view)?;
+        let compute = |session: &mut Self| session.table(view.name(), view, &RowsOptions::default());
+        let mut table = self.with_options(view, None, MAX_COPIED_ROWS, compute)?;
         let rows = table.window.map_or(table.rows.len() as u64, |(rows, _)| rows);
         table.rows.truncate(usize::try_from(MAX_COPIED_ROWS).unwrap_or(usize::MAX));
         if rows > MAX_COPIED_ROWS {
@@ -198,25 +247,4 @@ impl Session {
         report.clipboard = Some(table.to_tsv());
         Ok(())
     }
-}
-
-/// Computes the table of the view called `view`, with at most the number of rows in the options.
-fn table(view: &str, context: &Context<'_>, options: &ViewOptions, caches: &mut ViewCaches) -> Result<Table, String> {
-    if view == "blocks" {
-        let by = options.by.unwrap_or(GroupBy::Site);
-        let grouping = caches.shared.groupings.get(by, context.recording);
-        return Ok(views::sites::blocks_table(context, grouping, options.limit));
-    }
-    let kind = ViewKind::for_rows(view).ok_or_else(|| format!("there are no rows called {view:?}"))?;
-    let ViewContent { table, content, .. } = loop {
-        caches.shared.is_unfinished = false;
-        let content = views::content(kind, context, options, caches);
-        if !caches.shared.is_unfinished {
-            break content;
-        }
-    };
-    table.ok_or_else(|| match content.first() {
-        Some(crate::ui::Node::Element(element)) => element.text_content(),
-        _ => format!("{view:?} has no rows"),
-    })
 }

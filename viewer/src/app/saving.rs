@@ -8,36 +8,36 @@ use crate::protocol::Surface;
 use crate::saved_picture::{LegendEntry, PictureFormat, SavedPicture, Surroundings, legend_entries};
 use crate::timeline::{StackLayer, moment_text};
 use crate::ui::plain_text;
-use crate::views::ViewKind;
+use crate::views::ViewId;
 
-use super::core::{Session, SessionReport};
+use super::session::{Session, SessionReport};
 
 /// Name of the timeline in commands and file names.
 const TIMELINE: &str = "timeline";
 
 impl Session {
-    /// Reports the picture of a view to save as a file. `argument` has the file extension and,
-    /// separated by a space, the view's name or `timeline`; without a name, the view of the pane
-    /// that was used last.
+    /// Reports the picture of a view or of the timeline, by its name, to save as a file; without a
+    /// name, the view of the pane that was used last.
     ///
     /// # Errors
     /// If there is no such picture: a message for the user.
-    pub(super) fn save_picture(&mut self, argument: &str, report: &mut SessionReport) -> Result<(), String> {
-        let (extension, name) = argument.split_once(' ').unwrap_or((argument, ""));
-        let format = PictureFormat::from_extension(extension)
-            .ok_or_else(|| format!("pictures cannot be saved as {extension:?}: use png or svg"))?;
-        let (surface, name, title, legend) = if name == TIMELINE {
+    pub(super) fn save_picture(
+        &mut self,
+        format: PictureFormat,
+        name: Option<&str>,
+        report: &mut SessionReport,
+    ) -> Result<(), String> {
+        let (surface, name, title, legend) = if name == Some(TIMELINE) {
             (Surface::Timeline, TIMELINE, "Timeline", self.timeline_legend())
         } else {
-            let view = if name.is_empty() { Some(self.panes.active()) } else { ViewKind::from_name(name) };
-            let view = view.ok_or_else(|| format!("there is no view called {name:?}"))?;
+            let view = name.map_or(Ok(self.panes.active()), ViewId::named)?;
             let surface = self.panes.surface_of(view);
             let pane = surface.and_then(Surface::pane).unwrap_or(0);
-            let content = self.sent_panes.0[pane].as_ref().filter(|pane| pane.view == view.name() && pane.has_picture);
+            let content = self.sent.contents[pane].as_ref().filter(|pane| pane.view == view.name() && pane.has_picture);
             let (Some(surface), Some(content)) = (surface, content) else {
-                return Err(format!("{} has no picture to save: copy its table instead", view.title()));
+                return Err(format!("{} has no picture to save: copy its table instead", view.info().title));
             };
-            (surface, view.name(), view.title(), legend_entries(&content.legend, &self.theme))
+            (surface, view.name(), view.info().title, legend_entries(&content.legend, &self.display.theme))
         };
         let model = &self.model;
         let recording = model.recording();
@@ -50,18 +50,25 @@ impl Session {
         let around = Surroundings { title: format!("{}: {title}", model.source()), subtitle, legend };
         let stem = saved_name(model.source());
         let stem = stem.strip_suffix(".vram").unwrap_or(&stem);
-        let file = (format!("{stem} {name} event {event}.{extension}"), format);
-        let size = self.layers[surface as usize].size();
-        let picture = SavedPicture::new(file, size, &around, self.screen.scale, &self.theme, &mut self.typesetter);
+        let file = (format!("{stem} {name} event {event}.{}", format.extension()), format);
+        let size = self.display.drawn_size(surface);
+        let picture = SavedPicture::new(
+            file,
+            size,
+            &around,
+            self.display.screen.scale,
+            &self.display.theme,
+            &mut self.display.typesetter,
+        );
         report.picture = Some((surface, Box::new(picture)));
         Ok(())
     }
 
     /// Returns the legend of the timeline's colors.
     fn timeline_legend(&self) -> Vec<LegendEntry> {
-        let theme = &self.theme;
+        let theme = &self.display.theme;
         let entry = |color, text: &str| LegendEntry { colors: vec![color], stripes: None, text: text.to_owned() };
-        let stack = self.scene.timeline.as_ref().and_then(|timeline| timeline.stack.as_ref());
+        let stack = self.timeline.scene.as_ref().and_then(|timeline| timeline.stack.as_ref());
         match stack {
             Some(stack) => {
                 let ink = |layer: &StackLayer| match layer.texture {
@@ -84,7 +91,7 @@ impl Session {
     /// # Errors
     /// If the panel is empty.
     pub(super) fn copy_details(&self, report: &mut SessionReport) -> Result<(), String> {
-        let text = plain_text(self.sent_details.as_deref().unwrap_or_default());
+        let text = plain_text(self.details.sent.as_deref().unwrap_or_default());
         report.clipboard = Some(text).filter(|text| !text.is_empty());
         report.clipboard.is_some().then_some(()).ok_or_else(|| "there are no details to copy".to_owned())
     }
@@ -94,7 +101,7 @@ impl Session {
     /// # Errors
     /// If the panel shows no call stack.
     pub(super) fn copy_stack(&self, report: &mut SessionReport) -> Result<(), String> {
-        let nodes = self.sent_details.as_deref().unwrap_or_default();
+        let nodes = self.details.sent.as_deref().unwrap_or_default();
         let command = nodes.iter().find_map(crate::details::elements::stack_of);
         let text = command.ok_or("the details show no call stack: select an allocation first")?;
         report.clipboard = Some(text.to_owned());

@@ -3,15 +3,16 @@
 use serde_json::json;
 use vramscope_trace::digest;
 
+use super::parts::PageFacts;
+use super::session::Session;
 use crate::model::{Origin, PeakKind};
 use crate::playback::SPEEDS;
-
-use super::core::Session;
-use super::parts::PageFacts;
+use crate::segment_map::ColorBy;
 
 impl Session {
     /// Returns the state of the page as JSON, for `window.vramscope.state()`.
-    pub(super) fn state_json(&self, facts: &PageFacts) -> String {
+    pub(super) fn state_json(&mut self, facts: &PageFacts) -> String {
+        let color = self.views.iter_mut().find_map(|view| view.color_by().copied()).unwrap_or_default();
         let model = &self.model;
         let device = model.device_state();
         let counters = device.counters();
@@ -36,10 +37,10 @@ impl Session {
                 "following": model.is_following(),
                 "playing": model.playback.is_playing(),
                 "speed": SPEEDS[model.playback.speed()].text(),
-                "color": model.color_by.name(),
+                "color": ColorBy::name(color),
                 "selection": model.selection().map(|address| format!("{address:#x}")),
                 "panes": self.panes.views().into_iter().flatten().map(|view| view.name()).collect::<Vec<_>>(),
-                "pointer_text": self.pictures.iter().flat_map(|one| &one.pointer_text).collect::<Vec<_>>(),
+                "pointer_text": self.sent.pointer_text.concat(),
             },
             "frame_ms": facts.frame_ms,
             "memory_bytes": facts.memory_bytes,

@@ -9,24 +9,21 @@ use vramscope_trace::{DeviceId, MAX_EXACT_EVENTS, Replay};
 
 use crate::draw::theme::Texture;
 use crate::model::{AllDevices, Changes, Origin};
-use crate::scene::{Viewport, timeline_content};
+use crate::protocol::Surface;
 use crate::timeline::{
-    AxisKind, Cursor, Hover, MAX_LANES, Options, QUICK_EVENTS, RangeTotals, Scale, SelectionBand, Stack, StackLayer,
-    StepScale, TimedMoment, TimelineScene, is_mostly_idle, lanes_in_view,
+    self, AxisKind, Cursor, Hover, MAX_LANES, Options, QUICK_EVENTS, RangeTotals, Scale, SelectionBand, Stack,
+    StackLayer, StepScale, TimedMoment, TimelineContent, TimelineScene, is_mostly_idle, lanes_in_view,
 };
-use crate::view::caches::SharedCaches;
-use crate::view::context::is_nearly_read;
-use crate::view::groups::group_styles;
-use crate::views::{ViewCaches, ViewKind};
+use crate::view::{QUIET_FRAMES, SharedCaches, group_styles, is_nearly_read};
 
-use super::core::Session;
-use super::pictures::QUIET_FRAMES;
+use super::parts::TimelinePanel;
+use super::session::Session;
 
 impl Session {
     /// Returns the timeline on the page; `None` before the first frame.
     #[must_use]
     pub fn timeline(&self) -> Option<&TimelineScene> {
-        self.scene.timeline.as_ref()
+        self.timeline.scene.as_ref()
     }
 
     /// Returns the history if it contains all events of the recording, or all but the newest few;
@@ -58,7 +55,7 @@ impl Session {
         let recording = self.model.recording();
         let (first, end) = (recording.first_event(), recording.end_event());
         let known = self.timeline.steps.take();
-        let steps = self.with_context(ViewKind::Steps, |context, _, ViewCaches { shared, .. }| {
+        let steps = self.with_views(|_, context, shared| {
             shared.update_steps(context)?;
             let key = (shared.steps.revision(), end);
             match known {
@@ -98,7 +95,7 @@ impl Session {
     /// Converts the visible part of the recording to positions on `scale`; `None` before the first
     /// frame.
     fn part_on(&self, scale: &Scale) -> Option<std::ops::Range<u64>> {
-        let axis = &self.scene.timeline.as_ref()?.axis;
+        let axis = &self.timeline.scene.as_ref()?.axis;
         let end = |edge: Option<&u64>, time: Option<&u64>| Some(TimedMoment { event: *edge?, time_ns: *time? });
         let from = end(axis.edges().first(), axis.times().first())?;
         let to = end(axis.edges().last(), axis.times().last())?;
@@ -114,11 +111,12 @@ impl Session {
         frames > 0
     }
 
-    /// Computes the timeline for a picture.
-    pub(super) fn compute_timeline(&mut self, viewport: &Viewport) {
-        self.reveal_lane(viewport);
+    /// Computes the timeline for its picture.
+    pub(super) fn compute_timeline(&mut self) {
+        self.reveal_lane();
+        let (size, scale) = (self.display.size(Surface::Timeline), self.display.screen.scale);
         let model = &self.model;
-        let (shown, previous) = (model.shown_positions(), self.scene.timeline.as_ref());
+        let (shown, previous) = (model.shown_positions(), self.timeline.scene.as_ref());
         let is_moving = previous.is_some_and(|previous| previous.axis.range() != shown);
         let options = Options {
             scale: model.scale().clone(),
@@ -132,9 +130,15 @@ impl Session {
             first_lane: (!self.timeline.hides_lanes).then_some(self.timeline.first_lane),
             is_moving,
         };
-        let content = timeline_content(model);
-        let mut scene =
-            TimelineScene::with_options(&content, &options, viewport.timeline, viewport.scale, &self.typesetter);
+        let content = TimelineContent {
+            recording: model.recording(),
+            device: model.device(),
+            marks: model.marks(),
+            peaks: model.peaks(),
+            bands: model.bands(),
+            range: model.range(),
+        };
+        let mut scene = TimelineScene::with_options(&content, &options, size, scale, &self.display.typesetter);
         let (first, last) = scene.edges().first().copied().zip(scene.edges().last().copied()).unwrap_or_default();
         let is_quick = model.recording().replayed_events(first, last) <= QUICK_EVENTS;
         let is_inexact = is_moving && !is_quick && last - first < MAX_EXACT_EVENTS;
@@ -143,13 +147,14 @@ impl Session {
         scene.stack = stack;
         self.model.set_shown_times(scene.axis.time_range());
         self.model.timeline_width = usize::try_from(scene.geometry.plot.width()).unwrap_or(0);
-        self.scene.timeline = Some(scene);
+        self.timeline.scene = Some(scene);
     }
 
     /// Scrolls to the lane of the selected device if that is another one than before.
-    fn reveal_lane(&mut self, viewport: &Viewport) {
+    fn reveal_lane(&mut self) {
         let (model, timeline) = (&self.model, &mut self.timeline);
-        let in_view = lanes_in_view(model.recording(), viewport.timeline.1, viewport.scale);
+        let height = self.display.size(Surface::Timeline).1;
+        let in_view = lanes_in_view(model.recording(), height, self.display.screen.scale);
         if timeline.lane_device.replace(model.device()) != Some(model.device()) {
             let index = model.recording().devices().position(|device| device == model.device()).unwrap_or(0);
             timeline.first_lane = timeline.first_lane.min(index).max((index + 1).saturating_sub(in_view));
@@ -165,7 +170,7 @@ impl Session {
     /// Scrolls the lanes of devices by one, down or up. Returns false if all are in view.
     pub(super) fn scroll_lanes(&mut self, is_down: bool) -> bool {
         let recording = self.model.recording();
-        let in_view = lanes_in_view(recording, self.screen.sizes[0].1, self.screen.scale);
+        let in_view = lanes_in_view(recording, self.display.size(Surface::Timeline).1, self.display.screen.scale);
         let last = recording.devices().count().saturating_sub(in_view);
         let first = self.timeline.first_lane.min(last);
         self.timeline.first_lane = if is_down { (first + 1).min(last) } else { first.saturating_sub(1) };
@@ -176,12 +181,12 @@ impl Session {
     /// Selects the device of a lane, and goes to the moment at the pointer's pixel if that is on
     /// the lane's chart.
     pub(super) fn click_lane(&mut self, device: DeviceId, (x, y): (f64, f64)) {
-        let Some(timeline) = &self.scene.timeline else { return };
-        self.pending_seek = timeline.failure_on_lane(x as i32, y as i32);
-        if self.pending_seek.is_none() && x >= f64::from(timeline.geometry.plot.x0) {
-            self.scrub_x = Some(x);
+        let Some(timeline) = &self.timeline.scene else { return };
+        self.input.pending_seek = timeline.failure_on_lane(x as i32, y as i32);
+        if self.input.pending_seek.is_none() && x >= f64::from(timeline.geometry.plot.x0) {
+            self.input.scrub_x = Some(x);
         }
-        if let Err(error) = self.model.set_device(device) {
+        if let Err(error) = self.set_device(device) {
             self.analysis.messages.push(error.to_string());
         }
     }
@@ -191,11 +196,11 @@ impl Session {
     fn stack(&mut self, edges: &[u64]) -> Option<Stack> {
         let (by, device) = (self.model.stack()?, self.model.device());
         let analysis = &mut self.analysis;
-        let SharedCaches { compositions, block_groups, .. } = &mut analysis.caches.shared;
+        let SharedCaches { compositions, block_groups, .. } = &mut analysis.shared;
         let composition = compositions.get(device, by)?;
         let (columns, groups) = composition.columns(&analysis.history, device, edges)?;
         let groups = groups.to_vec();
-        let (recording, theme) = (self.model.recording(), &self.theme);
+        let (recording, theme) = (self.model.recording(), &self.display.theme);
         let styles =
             group_styles(block_groups, (recording, AllDevices::OnDemand(&self.model)), composition.grouping(), &groups);
         let mut layers: Vec<StackLayer> = groups
@@ -207,7 +212,7 @@ impl Session {
             })
             .collect();
         if columns.iter().any(|column| column.layers[usize::from(OTHER_LAYER)] > 0) {
-            let color = self.theme.dim;
+            let color = self.display.theme.dim;
             layers.push(StackLayer { name: "all others".into(), group: None, color, texture: Texture::None });
         }
         Some(Stack { layers, columns })
@@ -219,7 +224,7 @@ impl Session {
         let (Some(by), true) = (self.model.stack(), self.complete_history().is_some()) else { return false };
         let device = self.model.device();
         let analysis = &mut self.analysis;
-        let compositions = &mut analysis.caches.shared.compositions;
+        let compositions = &mut analysis.shared.compositions;
         let was_until = compositions.get(device, by).map(|one| one.until());
         let recording = self.model.recording();
         let is_done = compositions.step(recording, &analysis.history, (device, by), max_changes);
@@ -232,25 +237,38 @@ impl Session {
 
     /// Returns true while the areas of the stacked timeline are not known yet.
     pub(super) fn is_stack_pending(&self) -> bool {
-        let stack = self.scene.timeline.as_ref().map(|timeline| timeline.stack.is_some());
+        let stack = self.timeline.scene.as_ref().map(|timeline| timeline.stack.is_some());
         self.model.stack().is_some() && stack != Some(true)
+    }
+
+    /// Draws the timeline, and the cursor and the selected range above it; the timeline itself only
+    /// if it `is_changed`.
+    pub(super) fn draw_timeline(&mut self, is_changed: bool) {
+        let TimelinePanel { scene, overlay, .. } = &self.timeline;
+        let Some(scene) = scene else { return };
+        self.display.draw(
+            Surface::Timeline,
+            is_changed,
+            |canvas, theme| timeline::draw(scene, theme, canvas.bitmap, canvas.typesetter),
+            |canvas, theme| timeline::draw_overlay(overlay, scene.scale(), theme, canvas.bitmap, canvas.typesetter),
+        );
     }
 
     /// Updates the overlay on the timeline's picture: cursor, selected range and pointer.
     pub(super) fn update_overlay(&mut self) {
         let totals = self.selection_totals();
         let selected = self.selected_moments();
-        let Some(timeline) = &self.scene.timeline else { return };
-        let (recording, typesetter) = (self.model.recording(), &self.typesetter);
-        self.scene.overlay.cursor = Some(Cursor::new(timeline, recording, self.model.timed_moment(), typesetter));
+        let Some(timeline) = &self.timeline.scene else { return };
+        let (recording, typesetter) = (self.model.recording(), &self.display.typesetter);
+        self.timeline.overlay.cursor = Some(Cursor::new(timeline, recording, self.model.timed_moment(), typesetter));
         let band = selected.zip(totals);
-        self.scene.overlay.selection =
+        self.timeline.overlay.selection =
             band.and_then(|(ends, totals)| SelectionBand::new(timeline, ends, &totals, typesetter));
         let counters = |device| self.model.counters_of(device);
-        self.scene.overlay.update_lanes(timeline, &counters, typesetter);
-        let pointer = self.timeline_pointer().map(|(x, _)| x);
+        self.timeline.overlay.update_lanes(timeline, &counters, typesetter);
+        let pointer = self.input.pointer_on(Surface::Timeline).map(|(x, _)| x);
         let plot = timeline.geometry.plot;
-        self.scene.overlay.pointer_x = pointer.filter(|x| (plot.x0..plot.x1).contains(x));
+        self.timeline.overlay.pointer_x = pointer.filter(|x| (plot.x0..plot.x1).contains(x));
     }
 
     /// Returns the selected range's first and last moment with their times; `None` without a
@@ -302,8 +320,8 @@ impl Session {
     /// Returns texts about the moments under the pointer; `None` if the pointer is not on the
     /// timeline.
     pub(super) fn timeline_hover(&self) -> Option<Hover> {
-        let timeline = self.scene.timeline.as_ref()?;
-        let (x, y) = self.timeline_pointer()?;
+        let timeline = self.timeline.scene.as_ref()?;
+        let (x, y) = self.input.pointer_on(Surface::Timeline)?;
         let plot = timeline.geometry.plot;
         let is_in_chart = (plot.x0..plot.x1).contains(&x) && (y < plot.y1 || y >= timeline.geometry.lanes.y0);
         if !is_in_chart && timeline.incidents_at(x, y).is_empty() {

@@ -3,19 +3,18 @@
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DurationNs, Percent};
 
+use crate::command::{COUNTERS, Command, Field};
 use crate::draw::theme::Theme;
 use crate::protocol::{PageUpdate, Tooltip};
 use crate::timeline::{AxisKind, Hover, StackLayer, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
-use crate::view::controls::{choice, group_title};
+use crate::view::{choice, group_title};
 
-use super::core::Session;
-use super::parts::STACKS;
+use super::session::Session;
+use super::timeline_commands::STACKS;
 
 /// Maximum number of groups in the legend of the stacked timeline.
 const MAX_LEGEND: usize = 8;
-/// Value of the timeline's field `stack` that shows the counters instead of stacked areas.
-pub(super) const COUNTERS: &str = "counters";
 
 impl Session {
     /// Adds the bar above the timeline and the tooltip to `update` if they have changed.
@@ -25,7 +24,7 @@ impl Session {
             update.timeline_bar = Some(bar.clone());
             self.timeline.sent.bar = Some(bar);
         }
-        let tooltip = self.timeline_hover().map(|hover| tooltip(&hover, &self.theme));
+        let tooltip = self.timeline_hover().map(|hover| tooltip(&hover, &self.display.theme));
         if self.timeline.sent.tooltip != tooltip {
             update.tooltip = Some(tooltip.clone().unwrap_or_default());
             self.timeline.sent.tooltip = tooltip;
@@ -39,21 +38,21 @@ impl Session {
         let stacks = std::iter::once((COUNTERS, COUNTERS)).chain(stacks);
         let stack = model.stack().map_or(COUNTERS, GroupBy::name);
         let axes = AxisKind::ALL.map(|axis| (axis.name(), axis.name()));
-        let idle_ns = self.scene.timeline.as_ref().map_or(0, |timeline| timeline.axis.idle_ns());
+        let idle_ns = self.timeline.scene.as_ref().map_or(0, |timeline| timeline.axis.idle_ns());
         let cut = match idle_ns {
             0 => "hide idle time".to_owned(),
             _ => format!("idle time hidden: {}", DurationNs(idle_ns)),
         };
-        let cut = Element::button(cut, "cut-idle")
+        let cut = Element::button(cut, Command::CutIdle)
             .with(Attribute::Title, "Leave out long times without events, or show them (Shift+X)")
             .with(Attribute::AriaPressed, if model.cuts_idle() { "true" } else { "false" });
         let mut bar = vec![
-            choice("stack", "stack", stack, stacks).into(),
-            choice("axis", "axis", model.axis().name(), axes).into(),
+            choice("stack", Field::Stack, stack, stacks).into(),
+            choice("axis", Field::Axis, model.axis().name(), axes).into(),
         ];
         bar.extend((model.scale().kind() == AxisKind::Time).then(|| cut.into()));
         if model.recording().devices().count() > 1 {
-            let lanes = Element::button("device lanes", "lanes")
+            let lanes = Element::button("device lanes", Command::Lanes)
                 .with(Attribute::Title, "Show a lane for each device (Shift+R)")
                 .with(Attribute::AriaPressed, if self.timeline.hides_lanes { "false" } else { "true" });
             bar.push(lanes.into());
@@ -65,8 +64,10 @@ impl Session {
             let selection = Element::new(Tag::Span)
                 .with_class("selection")
                 .with_text(format!("selected: {}", totals.text()))
-                .with_child(Element::button("Zoom", "fit").with(Attribute::Title, "Show the selected range (F)"))
-                .with_child(Element::button("Clear", "range-clear").with(Attribute::Title, "Clear the selection (R)"));
+                .with_child(Element::button("Zoom", Command::Fit).with(Attribute::Title, "Show the selected range (F)"))
+                .with_child(
+                    Element::button("Clear", Command::RangeClear).with(Attribute::Title, "Clear the selection (R)"),
+                );
             bar.push(selection.into());
         }
         bar
@@ -76,7 +77,7 @@ impl Session {
     /// run.
     fn run_legend(&self) -> Option<Element> {
         let run = self.model.comparison.run()?;
-        let [allocated, reserved] = TimelineScene::run_colors(&self.theme);
+        let [allocated, reserved] = TimelineScene::run_colors(&self.display.theme);
         let peak = run.series(self.model.device()).map_or(0, |series| series.peak_reserved().bytes);
         let line = |color, text: String| {
             let line = swatch(color).with_class("swatch swatch-line");
@@ -107,12 +108,12 @@ impl Session {
     /// Returns the legend of the stacked timeline's largest groups in view; `None` if the timeline
     /// shows the counters.
     fn stack_legend(&self) -> Option<Element> {
-        let stack = self.scene.timeline.as_ref()?.stack.as_ref()?;
+        let stack = self.timeline.scene.as_ref()?.stack.as_ref()?;
         let layers = stack.largest();
         let entry = |(layer, bytes): &(&StackLayer, u64)| {
             Element::new(Tag::Li)
                 .with(Attribute::Title, format!("{}: at most {}", layer.name, ByteSize(*bytes)))
-                .with_child(swatch(layer.color).with_texture(&self.theme, layer.texture))
+                .with_child(swatch(layer.color).with_texture(&self.display.theme, layer.texture))
                 .with_child(Element::text(Tag::Span, &*layer.name))
         };
         let mut legend = Element::new(Tag::Ul)

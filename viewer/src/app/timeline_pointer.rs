@@ -2,34 +2,29 @@
 
 use vramscope_trace::{Incident, IncidentKind};
 
-use crate::protocol::{Pointer, PointerKind, Surface};
+use crate::command::{Direction, Topic};
+use crate::protocol::{Pointer, PointerKind};
 use crate::timeline::{AxisKind, Target, TimedMoment};
-use crate::views::ViewKind;
+use crate::views::ViewId;
 
-use super::core::Session;
-use super::parts::Drag;
-use super::pointer::{CLICK_DISTANCE, ZOOM_PER_PIXEL};
+use super::input::{CLICK_DISTANCE, Drag, ZOOM_PER_PIXEL};
+use super::session::Session;
 
 impl Session {
-    /// Returns the pointer's pixel on the timeline; `None` if it is elsewhere.
-    pub(super) fn timeline_pointer(&self) -> Option<(i32, i32)> {
-        self.hover.filter(|(surface, _)| *surface == Surface::Timeline).map(|(_, point)| point)
-    }
-
     /// Returns true while a range is being selected by dragging.
     pub(super) fn is_brushing(&self) -> bool {
-        matches!(self.drag, Some(Drag::Brush { has_moved: true, .. }))
+        matches!(self.input.drag, Some(Drag::Brush { has_moved: true, .. }))
     }
 
     /// Handles a pointer event on the timeline.
     pub(super) fn pointer_on_timeline(&mut self, pointer: &Pointer) {
-        let Some(timeline) = &self.scene.timeline else { return };
+        let Some(timeline) = &self.timeline.scene else { return };
         let (center, width) = (timeline.axis.position_at(pointer.x), f64::from(timeline.geometry.plot.width()));
         match pointer.kind {
             PointerKind::Down => self.press_on_timeline(pointer),
             PointerKind::Move => self.drag_on_timeline(pointer),
             PointerKind::Up => self.release_on_timeline(pointer),
-            PointerKind::Leave => self.drag = None,
+            PointerKind::Leave => self.input.drag = None,
             PointerKind::DoubleClick => self.model.fit(),
             PointerKind::Wheel(dx, dy) => {
                 let is_on_lane = matches!(timeline.target(pointer.y), Target::Lane(_));
@@ -38,7 +33,7 @@ impl Session {
                 }
                 let sideways = if pointer.shift && dx == 0.0 { dy } else { dx };
                 if sideways.abs() > dy.abs() || pointer.shift {
-                    self.model.pan(sideways * f64::from(self.screen.scale) / width);
+                    self.model.pan(sideways * f64::from(self.display.screen.scale) / width);
                 } else {
                     self.model.zoom((dy * ZOOM_PER_PIXEL).exp(), center);
                 }
@@ -53,14 +48,16 @@ impl Session {
     /// Ends a gesture without effect, because a second finger has landed: restores the moment and
     /// the shown positions at its begin.
     fn cancel_drag(&mut self) {
-        self.scrub_x = None;
-        let (Some(drag), Some((event, shown))) = (self.drag.take(), self.timeline.before_press.clone()) else { return };
+        self.input.scrub_x = None;
+        let (Some(drag), Some((event, shown))) = (self.input.drag.take(), self.timeline.before_press.clone()) else {
+            return;
+        };
         match drag {
             Drag::Scrub => {}
             Drag::Overview { .. } => self.model.show_positions(shown),
             _ => return,
         }
-        self.pending_seek = event;
+        self.input.pending_seek = event;
         if event.is_none() {
             // The state at the end is in memory, so this cannot fail.
             drop(self.model.follow());
@@ -71,19 +68,19 @@ impl Session {
     fn press_on_timeline(&mut self, pointer: &Pointer) {
         let event = (!self.model.is_following()).then(|| self.model.state().event());
         self.timeline.before_press = Some((event, self.model.shown_positions()));
-        let Some(timeline) = &self.scene.timeline else { return };
+        let Some(timeline) = &self.timeline.scene else { return };
         let (x, y) = (pointer.x as i32, pointer.y as i32);
-        let cursor = self.scene.overlay.cursor.as_ref();
+        let cursor = self.timeline.overlay.cursor.as_ref();
         let target = timeline.target(pointer.y);
         if pointer.shift {
-            self.drag = Some(Drag::Pan { last_x: pointer.x });
+            self.input.drag = Some(Drag::Pan { last_x: pointer.x });
         } else if target == Target::Overview {
             let shown = self.model.shown_positions();
             let length = shown.end - shown.start;
             let at = timeline.overview_position(pointer.x).unwrap_or(shown.start);
             // A press beside the window moves its middle there.
             let offset = if shown.contains(&at) { at - shown.start } else { length / 2 };
-            self.drag = Some(Drag::Overview { offset });
+            self.input.drag = Some(Drag::Overview { offset });
             self.drag_on_timeline(pointer);
         } else if cursor.is_some_and(|cursor| cursor.is_arrow_at(x, y)) {
             self.show_moment();
@@ -91,22 +88,23 @@ impl Session {
             || (pointer.is_touch && target == Target::Chart)
             || (cursor.is_some_and(|cursor| cursor.is_handle_at(x, y)) && timeline.incidents_at(x, y).is_empty())
         {
-            self.drag = Some(Drag::Scrub);
-            self.scrub_x = Some(pointer.x);
+            self.input.drag = Some(Drag::Scrub);
+            self.input.scrub_x = Some(pointer.x);
         } else {
-            self.drag = Some(Drag::Brush { start_x: pointer.x, start: self.moment_at(pointer.x), has_moved: false });
+            self.input.drag =
+                Some(Drag::Brush { start_x: pointer.x, start: self.moment_at(pointer.x), has_moved: false });
         }
     }
 
     /// Handles a movement of the pressed pointer: goes to a moment, moves the range, or extends the
     /// selected range.
     fn drag_on_timeline(&mut self, pointer: &Pointer) {
-        let Some(timeline) = &self.scene.timeline else { return };
+        let Some(timeline) = &self.timeline.scene else { return };
         let width = f64::from(timeline.geometry.plot.width());
-        match self.drag {
-            Some(Drag::Scrub) => self.scrub_x = Some(pointer.x),
+        match self.input.drag {
+            Some(Drag::Scrub) => self.input.scrub_x = Some(pointer.x),
             Some(Drag::Pan { last_x }) => {
-                self.drag = Some(Drag::Pan { last_x: pointer.x });
+                self.input.drag = Some(Drag::Pan { last_x: pointer.x });
                 self.model.pan((last_x - pointer.x) / width);
             }
             Some(Drag::Overview { offset }) => {
@@ -119,11 +117,11 @@ impl Session {
                 if (has_moved || (pointer.x - start_x).abs() > CLICK_DISTANCE) =>
             {
                 if matches!(timeline.target(pointer.y), Target::Lane(_)) && !has_moved {
-                    self.drag = Some(Drag::Scrub);
-                    self.scrub_x = Some(pointer.x);
+                    self.input.drag = Some(Drag::Scrub);
+                    self.input.scrub_x = Some(pointer.x);
                     return;
                 }
-                self.drag = Some(Drag::Brush { start_x, start, has_moved: true });
+                self.input.drag = Some(Drag::Brush { start_x, start, has_moved: true });
                 self.select_between(start, self.moment_at(pointer.x));
             }
             _ => {}
@@ -132,15 +130,15 @@ impl Session {
 
     /// Handles the release of the pointer on the timeline; a press without a movement is a click.
     fn release_on_timeline(&mut self, pointer: &Pointer) {
-        match self.drag.take() {
+        match self.input.drag.take() {
             Some(Drag::Brush { has_moved: false, .. }) => {
-                let target = self.scene.timeline.as_ref().map(|timeline| timeline.target(pointer.y));
+                let target = self.timeline.scene.as_ref().map(|timeline| timeline.target(pointer.y));
                 if let Some(Target::Lane(device)) = target {
                     return self.click_lane(device, (pointer.x, pointer.y));
                 }
                 let incidents = self
-                    .scene
                     .timeline
+                    .scene
                     .as_ref()
                     .map(|timeline| timeline.incidents_at(pointer.x as i32, pointer.y as i32));
                 // Further clicks on a flag of several visit all of them.
@@ -150,8 +148,8 @@ impl Session {
                     later.or(incidents.first()).copied()
                 };
                 match incidents.and_then(next) {
-                    Some(incident) => self.pending_seek = Some(incident.at_event.saturating_add(1)),
-                    None => self.scrub_x = Some(pointer.x),
+                    Some(incident) => self.input.pending_seek = Some(incident.at_event.saturating_add(1)),
+                    None => self.input.scrub_x = Some(pointer.x),
                 }
             }
             // The bytes of the range are computed now.
@@ -162,7 +160,7 @@ impl Session {
 
     /// Returns the moment at `x` pixels from the timeline's left edge.
     fn moment_at(&self, x: f64) -> TimedMoment {
-        let Some(timeline) = &self.scene.timeline else { return TimedMoment::default() };
+        let Some(timeline) = &self.timeline.scene else { return TimedMoment::default() };
         let at = timeline.axis.moment_at(x);
         match (timeline.axis.scale().kind() == AxisKind::Time, self.complete_history()) {
             (true, None) => TimedMoment { event: self.model.recording().event_at_time(at.time_ns), ..at },
@@ -180,7 +178,7 @@ impl Session {
 
     /// Goes to the moment at `x` pixels from the timeline's left edge.
     pub(super) fn scrub_to(&mut self, x: f64) -> Result<(), vramscope_trace::FormatError> {
-        let Some(timeline) = &self.scene.timeline else { return Ok(()) };
+        let Some(timeline) = &self.timeline.scene else { return Ok(()) };
         let axis = &timeline.axis;
         let position = axis.position_at(x);
         match axis.scale().event(position) {
@@ -198,47 +196,46 @@ impl Session {
         self.model.show_positions(start..start.saturating_add(length));
     }
 
-    /// Goes to the next (`forward`) or previous begin of a span, or named moment, of the device's
+    /// Goes to the next or previous begin of a span, or named moment, of the device's
     /// process.
     ///
     /// # Errors
     /// If no mark lies in that direction, or the recording cannot be read there.
-    pub(super) fn go_to_mark(&mut self, forward: bool) -> Result<(), String> {
+    pub(super) fn go_to_mark(&mut self, direction: Direction) -> Result<(), String> {
         let model = &self.model;
         let moment = model.state().event();
         let spans = model.marks().spans_on(model.recording().info(), model.device());
         let events = spans.map(|span| span.from_event);
-        let found = if forward {
+        let found = if direction.is_forward() {
             events.filter(|&event| event > moment).min()
         } else {
             events.filter(|&event| event < moment).max()
         };
-        let direction = if forward { "later" } else { "earlier" };
-        let event = found.ok_or_else(|| format!("there is no {direction} mark"))?;
+        let which = if direction.is_forward() { "later" } else { "earlier" };
+        let event = found.ok_or_else(|| format!("there is no {which} mark"))?;
         self.model.playback.pause();
         self.model.seek(event).map_err(|error| error.to_string())
     }
 
-    /// Goes to the next (`forward`) or previous out-of-memory error, and shows its device.
+    /// Goes to the next or previous out-of-memory error, and shows its device.
     ///
     /// # Errors
     /// If no error lies in that direction, or the recording cannot be read there.
-    pub(super) fn go_to_failure(&mut self, forward: bool) -> Result<(), String> {
-        let model = &mut self.model;
-        let moment = model.state().event();
-        let incidents = model.marks().incidents().iter();
+    pub(super) fn go_to_failure(&mut self, direction: Direction) -> Result<(), String> {
+        let moment = self.model.state().event();
+        let incidents = self.model.marks().incidents().iter();
         let failures = incidents.filter(|incident| matches!(incident.kind, IncidentKind::OutOfMemory { .. }));
         let failures = failures.map(|incident| (incident.at_event.saturating_add(1), incident.device));
-        let found = if forward {
+        let found = if direction.is_forward() {
             failures.filter(|(event, _)| *event > moment).min()
         } else {
             failures.filter(|(event, _)| *event < moment).max()
         };
-        let direction = if forward { "later" } else { "earlier" };
-        let (event, device) = found.ok_or_else(|| format!("there is no {direction} out-of-memory error"))?;
-        model.playback.pause();
-        model.set_device(device).and_then(|()| model.seek(event)).map_err(|error| error.to_string())?;
-        self.panes.show(ViewKind::Failures);
+        let which = if direction.is_forward() { "later" } else { "earlier" };
+        let (event, device) = found.ok_or_else(|| format!("there is no {which} out-of-memory error"))?;
+        self.model.playback.pause();
+        self.set_device(device).and_then(|()| self.model.seek(event)).map_err(|error| error.to_string())?;
+        self.panes.show(ViewId::about(Topic::Failures));
         Ok(())
     }
 }

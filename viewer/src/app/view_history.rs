@@ -6,7 +6,9 @@
 //! undone.
 
 use std::collections::VecDeque;
+use std::mem::discriminant;
 
+use crate::command::{Command, HistoryEffect};
 use crate::link::Link;
 use crate::protocol::{Pointer, PointerKind, Surface};
 
@@ -15,16 +17,11 @@ const MAX_CHANGES: usize = 200;
 /// Maximum time in milliseconds between two steps that are undone as one change.
 const MERGE_MS: f64 = 800.0;
 
-/// Commands that change the view in small steps; their changes are not entries of the browser's
-/// history.
-const GRADUAL_COMMANDS: [&str; 9] =
-    ["step", "zoom-in", "zoom-out", "pan-left", "pan-right", "heatmap-zoom-in", "heatmap-zoom-out", "slower", "faster"];
-
 /// The user's action that changed the view.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cause {
     /// A command with its arguments. Immediate repetitions, as by a held key, belong to one change.
-    Command(String),
+    Command(Command),
     /// The wheel, or two fingers, on a picture.
     Wheel(Surface),
     /// A press of a pointer until it is released, or playback until it is paused; gestures are
@@ -39,7 +36,7 @@ impl Cause {
         match (self, before) {
             (Self::Gesture(number), Self::Gesture(other)) => number == other,
             (Self::Command(command), Self::Command(other)) if is_gradual(command) => {
-                name(command) == name(other) && elapsed_ms <= MERGE_MS
+                discriminant(command) == discriminant(other) && elapsed_ms <= MERGE_MS
             }
             _ => self == before && elapsed_ms <= MERGE_MS,
         }
@@ -60,14 +57,9 @@ impl Cause {
     }
 }
 
-/// Returns the name of a command without its arguments.
-fn name(command: &str) -> &str {
-    command.split(' ').next().unwrap_or_default()
-}
-
-/// Returns true if a command is one of [`GRADUAL_COMMANDS`].
-fn is_gradual(command: &str) -> bool {
-    GRADUAL_COMMANDS.contains(&name(command))
+/// Returns true if a command changes the view in small steps.
+fn is_gradual(command: &Command) -> bool {
+    command.history_effect() == HistoryEffect::Step
 }
 
 /// The views that the user has seen, as links.
@@ -91,12 +83,11 @@ pub(super) struct ViewHistory {
 
 impl ViewHistory {
     /// Records a command of the user as the cause of the next change of the view.
-    pub(super) fn commanded(&mut self, command: &str) {
-        match name(command) {
-            // They concern no view, or restore one.
-            "undo" | "redo" | "scroll" | "editor-template" => {}
-            "play" => self.begin_gesture(),
-            _ => self.cause = Some(Cause::Command(command.to_owned())),
+    pub(super) fn commanded(&mut self, command: &Command) {
+        match command.history_effect() {
+            HistoryEffect::None => {}
+            HistoryEffect::Gesture => self.begin_gesture(),
+            HistoryEffect::Step | HistoryEffect::Change => self.cause = Some(Cause::Command(command.clone())),
         }
     }
 
@@ -198,7 +189,7 @@ mod tests {
 
     /// Runs a command that leads to a view.
     fn run(history: &mut ViewHistory, command: &str, link: &Link, clock_ms: f64) {
-        history.commanded(command);
+        history.commanded(&Command::parse(command).expect("a command"));
         history.record_view(1, link, clock_ms);
     }
 

@@ -3,11 +3,11 @@
 use super::axis::TEXT;
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
-use crate::draw::bitmap::{Bitmap, Rect};
+use crate::draw::bitmap::Rect;
 use crate::draw::canvas::Canvas;
 use crate::draw::picture::{px, text_color};
 use crate::draw::surface::Surface;
-use crate::draw::text::{Align, Typesetter};
+use crate::draw::text::Align;
 use crate::draw::theme::Theme;
 use crate::segment_map;
 
@@ -17,10 +17,9 @@ const STROKES: [f32; 2] = [3.0, 1.5];
 /// Length of a dash, and of a gap, in the lines of the reserved bytes, in units.
 const DASH: f32 = 5.0;
 
-/// Draws the "Compare" view's picture on `bitmap`, which must have the size that the scene was
+/// Draws the picture of a comparison on a canvas, which must have the size that the scene was
 /// computed for.
-pub fn draw(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
-    let surface = &mut Canvas { bitmap, typesetter };
+pub(super) fn draw_on(scene: &ComparisonScene, theme: &Theme, surface: &mut Canvas<'_>) {
     surface.fill(surface.bounds(), theme.background);
     surface.fill(scene.plot, theme.well);
     draw_axes(scene, theme, surface);

@@ -6,11 +6,12 @@
 //! can choose time instead, counted from each recording's start or from the start of the compared
 //! step. Two moments of one device are always shown by time.
 //!
-//! [`ComparisonScene::new`] computes positions and texts, and [`draw`] paints them.
+//! [`ComparisonScene::new`] computes positions and texts, and `draw` paints them.
 
 mod axis;
 mod draw;
 mod moments;
+mod picture;
 mod scene;
 mod sides;
 
@@ -18,8 +19,8 @@ use crate::draw::bitmap::Color;
 use crate::draw::theme::Theme;
 
 pub use axis::{Alignment, AxisUnit};
-pub use draw::draw;
 pub use moments::Moments;
+pub use picture::ComparisonPicture;
 pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};
 pub(crate) use sides::recording_of;
 pub use sides::{CompareCache, Side, Unavailable};

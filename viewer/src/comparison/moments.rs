@@ -29,12 +29,6 @@ impl Moments {
             Self::Step => "step",
         }
     }
-
-    /// Returns the kind with this [`name`](Self::name); [`Peaks`](Self::Peaks) for an unknown name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Self {
-        Self::ALL.into_iter().find(|moments| moments.name() == name).unwrap_or_default()
-    }
 }
 
 /// The choice of a training step in a side of a comparison.

@@ -11,9 +11,7 @@ use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 
 use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
-use crate::view::computed::{DeviceHistory, StepAnalysis};
-use crate::view::context::{Context, Groupings};
-use crate::view::small_map::SmallMap;
+use crate::view::{Context, DeviceHistory, Groupings, SmallMap, StepAnalysis};
 
 use super::moments::{Moments, StepChoice};
 

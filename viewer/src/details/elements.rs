@@ -4,10 +4,11 @@ use vramscope_insight::frames::{FrameView, StackRow, folded_label};
 use vramscope_trace::{Count, Percent, RecordingInfo};
 
 use super::{BlockEvents, CALL_STACK, Details, DetailsKind, SEGMENT_STACK, StackSection};
+use crate::command::{Command, PageCommand, Topic};
 use crate::editor_link::EditorTemplate;
 use crate::ui::{Attribute, Element, Node, Tag, facts};
 
-use crate::view::controls::event_link;
+use crate::view::event_link;
 
 /// Name of the page's command that copies a text to the clipboard.
 const COPY: &str = "copy";
@@ -103,19 +104,19 @@ fn event_rows(info: &RecordingInfo, events: &BlockEvents) -> Vec<(&'static str, 
 /// Returns the links to views that the details panel shows below the facts about a block or an
 /// event.
 fn links(events: &BlockEvents, kind: DetailsKind) -> Element {
-    let link = |text: &str, command: String| Element::button(text, command).with_class("link");
+    let link = |text: &str, command: Command| Element::button(text, command).with_class("link");
     let links = Element::new(Tag::P).with_class("links");
-    let uses = link("All uses of this address", "view address".to_owned());
+    let uses = link("All uses of this address", Command::Show(Topic::AddressUses));
     match (events.allocation, kind) {
         (Some((address, since)), DetailsKind::Event) => {
-            links.with_child(link("Select its allocation", format!("select-allocation {address:#x} {since}")))
+            links.with_child(link("Select its allocation", Command::select_allocation(address, since)))
         }
         (None, DetailsKind::Event) => links,
         (Some((_, since)), DetailsKind::AbsentAllocation) => {
-            links.with_child(link("Go to where it is live", format!("seek {since}"))).with_child(uses)
+            links.with_child(link("Go to where it is live", Command::seek(since))).with_child(uses)
         }
         _ => match events.allocated_at {
-            Some(event) => links.with_child(link("Go to its allocation", format!("seek {event}"))).with_child(uses),
+            Some(event) => links.with_child(link("Go to its allocation", Command::seek(event))).with_child(uses),
             None => links.with_child(uses),
         },
     }
@@ -126,7 +127,7 @@ fn links(events: &BlockEvents, kind: DetailsKind) -> Element {
 fn stack_nodes(section: &StackSection, editor: Option<&EditorTemplate>) -> [Node; 2] {
     let mut heading = Element::text(Tag::H3, section.heading);
     if !section.stack.is_empty() {
-        let copy = Element::button("copy", format!("{COPY} {}", section.stack.to_text()))
+        let copy = Element::button("copy", Command::Page(PageCommand::Copy(section.stack.to_text())))
             .with(Attribute::Key, STACK)
             .with_class("link")
             .with(Attribute::Title, "Copy the call stack as text");
@@ -154,7 +155,7 @@ fn stack_nodes(section: &StackSection, editor: Option<&EditorTemplate>) -> [Node
 pub(crate) fn stack_of(node: &Node) -> Option<&str> {
     let Node::Element(element) = node else { return None };
     if element.attributes.contains(&(Attribute::Key, STACK.to_owned())) {
-        return element.command.as_deref()?.strip_prefix(COPY).map(str::trim_start);
+        return element.command.as_ref()?.0.strip_prefix(COPY).map(str::trim_start);
     }
     element.children.iter().find_map(stack_of)
 }

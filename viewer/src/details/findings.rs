@@ -3,11 +3,10 @@
 use serde_json::Value;
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
+use crate::command::{Command, Topic};
 use crate::draw::theme::Theme;
 use crate::jobs::{Findings, Job, Jobs};
 use crate::ui::{Attribute, Element, Tag};
-
-use crate::views::ViewKind;
 
 /// Returns the device of a finding, and the moment of its last event; `None` if it lacks one.
 #[must_use]
@@ -16,17 +15,18 @@ pub fn moment(finding: &Value) -> Option<(u16, u64)> {
     Some((device, finding["events"][1].as_u64()?))
 }
 
-/// Returns the view that shows what a finding is about, by the first part of the finding's id.
+/// Returns the question whose view shows what a finding is about, by the first part of the
+/// finding's id.
 #[must_use]
-pub fn view(finding: &Value) -> ViewKind {
+pub fn topic(finding: &Value) -> Topic {
     let id = finding["id"].as_str().unwrap_or_default();
     match id.split('.').next().unwrap_or_default() {
-        "oom" => ViewKind::Failures,
-        "growth" => ViewKind::Leaks,
-        "fragmentation" | "waste" => ViewKind::Fragmentation,
-        "peak" if id == "peak.temporary" => ViewKind::Temporaries,
-        "peak" | "dominant" => ViewKind::Peak,
-        _ => ViewKind::Segments,
+        "oom" => Topic::Failures,
+        "growth" => Topic::Growth,
+        "fragmentation" | "waste" => Topic::Fragmentation,
+        "peak" if id == "peak.temporary" => Topic::Temporaries,
+        "peak" | "dominant" => Topic::Peak,
+        _ => Topic::Pools,
     }
 }
 
@@ -43,9 +43,9 @@ pub fn of_failure(jobs: &Jobs, device: DeviceId, event: u64) -> Option<&Value> {
 }
 
 /// Returns the section of the page with the list of findings. `is_live` tells whether the recording
-/// still grows.
+/// still grows; `title_of` returns the title of the view about a topic.
 #[must_use]
-pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
+pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme, title_of: fn(Topic) -> &'static str) -> Element {
     let Findings { list, analyzed_events, error, saves, verdict, .. } = &jobs.findings;
     let title =
         if list.is_empty() { "Findings".to_owned() } else { format!("Findings ({})", Count(list.len() as u64)) };
@@ -55,7 +55,7 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
         .with(Attribute::Open, "")
         .with_child(Element::text(Tag::Summary, title));
     section = section.with_children(verdict_elements(verdict, !list.is_empty()));
-    let items = list.iter().enumerate().map(|(index, finding)| item(index, finding, theme));
+    let items = list.iter().enumerate().map(|(index, finding)| item(index, finding, theme, title_of));
     if !list.is_empty() {
         let items = Element::new(Tag::Ul).with(Attribute::AriaLabel, "Problems of this recording").with_children(items);
         section = section.with_child(items);
@@ -65,13 +65,13 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
     section = match (error, analyzed_events) {
         (Some(error), _) => section
             .with_child(Element::text(Tag::P, error.as_str()).with_class("filter-error"))
-            .with_child(Element::button("Look for problems", "find-problems")),
+            .with_child(Element::button("Look for problems", Command::FindProblems)),
         (None, None) if is_running => section.with_child(note("Looking for problems…")),
-        (None, None) => section.with_child(Element::button("Look for problems", "find-problems")),
+        (None, None) => section.with_child(Element::button("Look for problems", Command::FindProblems)),
         _ => section,
     };
     if is_live {
-        let save = Element::button("Save when one appears", "save-findings")
+        let save = Element::button("Save when one appears", Command::SaveFindings)
             .with(Attribute::AriaPressed, saves.to_string())
             .with(Attribute::Title, "Save the recording as a file whenever a new problem appears");
         section = section.with_child(save);
@@ -92,7 +92,7 @@ fn verdict_elements(verdict: &Value, has_findings: bool) -> Vec<Element> {
 }
 
 /// Creates the list item of finding number `index`; a click shows the finding's view and moment.
-fn item(index: usize, finding: &Value, theme: &Theme) -> Element {
+fn item(index: usize, finding: &Value, theme: &Theme, title_of: fn(Topic) -> &'static str) -> Element {
     let text = |name: &str| finding[name].as_str().unwrap_or_default();
     let severity = text("severity");
     let color = match severity {
@@ -101,9 +101,9 @@ fn item(index: usize, finding: &Value, theme: &Theme) -> Element {
         _ => theme.dim,
     };
     let title = format!("{severity}: {}", text("id"));
-    let link = Element::button(text("summary"), format!("finding {index}"))
+    let link = Element::button(text("summary"), Command::Finding(index))
         .with_class("link")
-        .with(Attribute::Title, format!("{title}. Show it in {}", view(finding).title()));
+        .with(Attribute::Title, format!("{title}. Show it in {}", title_of(topic(finding))));
     let mut facts = vec![title];
     facts.extend(finding["bytes"].as_u64().filter(|&bytes| bytes > 0).map(|bytes| ByteSize(bytes).to_string()));
     let steps = finding["steps_left"].as_u64();

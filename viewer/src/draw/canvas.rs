@@ -1,4 +1,4 @@
-//! A [`Surface`] that draws on a [`Bitmap`].
+//! A `Surface` that draws on a [`Bitmap`].
 
 use crate::draw::backend;
 use crate::draw::bitmap::{Bitmap, Color, Rect};
@@ -6,9 +6,11 @@ use crate::draw::surface::Surface;
 use crate::draw::text::{Align, Typesetter, Weight};
 
 /// A drawing surface over a [`Bitmap`]; a [`Typesetter`] draws its text.
-pub(crate) struct Canvas<'a> {
-    pub(crate) bitmap: &'a mut Bitmap,
-    pub(crate) typesetter: &'a mut Typesetter,
+pub struct Canvas<'a> {
+    /// The pixels.
+    pub bitmap: &'a mut Bitmap,
+    /// Draws and measures text.
+    pub typesetter: &'a mut Typesetter,
 }
 
 impl Surface for Canvas<'_> {

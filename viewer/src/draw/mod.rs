@@ -1,12 +1,12 @@
 //! Drawing: bitmaps, texts, axes, and surfaces of pixels or shapes.
 //!
-//! A picture is drawn on a [`surface`]: pixels for a screen or a PNG file, shapes for an SVG file.
+//! A picture is drawn on a `Surface`: pixels for a screen or a PNG file, shapes for an SVG file.
 //! Nothing here knows a recording or a view.
 
 pub(crate) mod axis;
 pub(crate) mod backend;
 pub mod bitmap;
-pub(crate) mod canvas;
+pub mod canvas;
 pub mod group_style;
 pub mod picture;
 pub(crate) mod surface;

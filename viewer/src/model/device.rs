@@ -5,7 +5,6 @@ use vramscope_insight::pools::{FreeMemory, free_memory};
 use vramscope_trace::{DeviceId, FormatError};
 
 use super::state::Model;
-use crate::segment_map::View;
 
 impl Model {
     /// Selects another device to show, at the current moment, and clears the selection. Does
@@ -17,7 +16,6 @@ impl Model {
         if self.recording.series(device).is_some() && device != self.device {
             self.device = device;
             (self.selection, self.selected_since) = (None, None);
-            self.heatmap_view = View::default();
             self.peaks = Default::default();
             self.find_peaks();
             self.everything_changed();

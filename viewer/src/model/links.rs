@@ -4,21 +4,19 @@ use vramscope_trace::FormatError;
 
 use super::state::{Model, Origin};
 use crate::bands::{Band, BandChoice};
-use crate::link::{HeatmapZoom, Link};
-use crate::segment_map::{ColorBy, View};
+use crate::link::Link;
 use crate::timeline::AxisKind;
 
 impl Model {
-    /// Returns the link to the current view, without the parts that the session adds: panes, the
-    /// selected group, the span of steps and the second side of a comparison. Defaults are omitted.
+    /// Returns the link to the current view, without the parts that the session adds: panes, views,
+    /// the selected group, the span of steps and the second side of a comparison. Defaults are
+    /// omitted.
     #[must_use]
     pub fn link(&self) -> Link {
         if let Some(link) = &self.pending_link {
             return link.clone();
         }
         let has_events = self.recording.end_event() > 0;
-        let (heatmap, default) = (&self.heatmap_view, View::default());
-        let zoom = HeatmapZoom { rows: heatmap.zoom, columns: heatmap.column_zoom, column_start: heatmap.column_start };
         Link {
             event: (has_events && !self.following).then(|| self.target_event()),
             axis: (self.axis() != AxisKind::Time).then_some(self.axis()),
@@ -29,16 +27,9 @@ impl Model {
             device: (has_events && self.recording.devices().count() > 1).then_some(self.device),
             select: self.selection,
             since: self.selected_since(),
-            group: None,
-            color_by: (self.color_by != ColorBy::default()).then_some(self.color_by),
-            scaling: (heatmap.scaling != default.scaling).then_some(heatmap.scaling),
-            sort: (heatmap.sort != default.sort).then_some(heatmap.sort),
-            zoom: (heatmap.zoom > 1.0 || heatmap.column_zoom > 1.0).then_some(zoom),
-            panes: Vec::new(),
-            step_span: None,
-            compare_with: None,
             pinned: self.comparison.pinned,
             bands: self.band_choice,
+            ..Link::default()
         }
     }
 
@@ -61,8 +52,7 @@ impl Model {
         self.playback.pause();
         (self.selection, self.selected_since, self.selected_range) = (None, None, None);
         self.selected_group = None;
-        (self.color_by, self.band_choice) = (ColorBy::default(), BandChoice::default());
-        self.heatmap_view = View { scroll: self.heatmap_view.scroll, ..View::default() };
+        self.band_choice = BandChoice::default();
         (self.cuts_idle, self.stack) = (None, None);
         self.comparison.pinned = None;
         let axis = link.axis.unwrap_or_default();
@@ -85,10 +75,6 @@ impl Model {
     /// If the recording cannot be read there.
     pub fn go_to_link(&mut self, link: &Link) -> Result<(), FormatError> {
         self.pending_link = None;
-        if let Some(color_by) = link.color_by {
-            self.color_by = color_by;
-            self.moment_changed();
-        }
         for band in Band::ALL {
             if let Some(is_shown) = link.bands.get(band) {
                 self.band_choice.set(band, is_shown);
@@ -104,11 +90,6 @@ impl Model {
         }
         if link.pinned.is_some() {
             self.comparison.pinned = link.pinned;
-        }
-        let view = &mut self.heatmap_view;
-        (view.scaling, view.sort) = (link.scaling.unwrap_or(view.scaling), link.sort.unwrap_or(view.sort));
-        if let Some(HeatmapZoom { rows, columns, column_start }) = link.zoom {
-            (view.zoom, view.column_zoom, view.column_start) = (rows, columns, column_start);
         }
         self.moment_changed();
         if link.select.is_some() {

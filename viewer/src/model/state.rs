@@ -15,7 +15,6 @@ use crate::bands::{Band, BandChoice, VisibleBands};
 use crate::link::Link;
 use crate::open::LoadedFile;
 use crate::playback::Playback;
-use crate::segment_map::{ColorBy, View};
 use crate::span::TimeSpan;
 use crate::timeline::{AxisKind, PeakMark, Scale};
 
@@ -141,11 +140,7 @@ pub struct Model {
     pub timeline_width: usize,
     /// The state and the speed of playback.
     pub playback: Playback,
-    /// The property that block colors show.
-    pub color_by: ColorBy,
     pub(super) band_choice: BandChoice,
-    /// Zoom and scroll position of the heatmap.
-    pub heatmap_view: View,
     /// The second side of a comparison with the recording.
     pub comparison: Comparison,
     /// The state of every device before its first event.
@@ -156,14 +151,13 @@ pub struct Model {
 }
 
 impl Model {
-    /// Replaces the recording by an empty one called `name`. Keeps the settings of colors, bands,
+    /// Replaces the recording by an empty one called `name`. Keeps the settings of bands,
     /// the timeline's axis and the playback speed.
     pub fn reset(&mut self, name: &str, origin: Origin) {
         *self = Self {
             name: name.to_owned(),
             origin,
             following: origin == Origin::Live,
-            color_by: self.color_by,
             band_choice: self.band_choice,
             axis: self.axis,
             cuts_idle: self.cuts_idle,

@@ -3,14 +3,11 @@
 use std::ops::Range;
 
 use vramscope_insight::failures::Failures;
-use vramscope_insight::memory_summary::{MemorySummary, MemorySummaryScan};
 use vramscope_insight::placement::{Placement, placement, recorded_settings};
 use vramscope_pool::Settings;
-use vramscope_trace::{DeviceId, FormatError, Recording, Replay};
+use vramscope_trace::{FormatError, Recording, Replay};
 
-use super::computed::{
-    Compositions, DeviceHistory, PeakAnalysis, StepAnalysis, TableAnalysis, TemporaryScan, UnfreedAnalysis,
-};
+use super::computed::{Compositions, DeviceHistory, StepAnalysis};
 use super::context::{Context, Groupings};
 use super::groups::BlockGroupCache;
 use super::searches::Searches;
@@ -30,17 +27,7 @@ pub struct SharedCaches {
     failed_placements: Vec<Option<Placement>>,
     /// The steps of the device, and the results that depend on them.
     pub steps: StepAnalysis,
-    /// The explanation of the peak.
-    pub peak: PeakAnalysis,
-    /// Allocations that are not freed.
-    pub unfreed: UnfreedAnalysis,
-    /// The tables by group and by span.
-    pub tables: TableAnalysis,
-    /// Temporaries.
-    pub temporaries: TemporaryScan,
-    /// The table of all counters, and its device.
-    summary: Option<(DeviceId, MemorySummaryScan)>,
-    /// The searches of the lists of events and allocations.
+    /// What the filters of several views share.
     pub searches: Searches,
     /// Where a request of the size that the user typed would be placed.
     pub fit: FitCache,
@@ -52,10 +39,6 @@ pub struct SharedCaches {
     /// Whether a view shows partial results, and continues in the next frame.
     pub is_unfinished: bool,
 }
-
-/// Maximum number of events that the computation of a table of counters visits in one frame, at
-/// about half a microsecond each.
-const EVENTS_PER_FRAME: u64 = 16_384;
 
 impl SharedCaches {
     /// Returns the allocator's settings as recorded, with the cap that the recording's
@@ -106,25 +89,5 @@ impl SharedCaches {
         let source = context.device_history()?;
         self.is_unfinished |= self.steps.update(&source);
         self.steps.is_known().then_some(source)
-    }
-
-    /// Returns the table of all counters of the context's device at its moment; `None` until the
-    /// events before the moment have been visited, which may take several frames.
-    ///
-    /// # Errors
-    /// If the events before the moment are not loaded, or cannot be read.
-    pub fn summary(&mut self, context: &Context<'_>) -> Result<Option<MemorySummary>, FormatError> {
-        let (recording, device) = (context.recording, context.device);
-        let known = self.summary.take().filter(|(known, _)| *known == device);
-        let continued = known.and_then(|(_, mut scan)| scan.continue_to(recording, context.moment).then_some(scan));
-        let mut scan = match continued {
-            Some(scan) => scan,
-            None => MemorySummaryScan::new(recording, device, context.moment)?,
-        };
-        let is_done = scan.step(recording, EVENTS_PER_FRAME)?;
-        self.is_unfinished |= !is_done;
-        let summary = is_done.then(|| scan.summary());
-        self.summary = Some((device, scan));
-        Ok(summary)
     }
 }

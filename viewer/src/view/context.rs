@@ -2,16 +2,16 @@
 
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
-use vramscope_insight::query::Query;
+use vramscope_insight::sites::GroupRow;
 use vramscope_insight::spans::Marks;
-use vramscope_trace::{Definitions, DeviceId, DeviceLifetimes, DeviceState, Percent, Recording};
+use vramscope_trace::{ByteSize, Count, Definitions, DeviceId, DeviceLifetimes, DeviceState, Percent, Recording};
 
 use crate::draw::text::Typesetter;
 use crate::draw::theme::Theme;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
 use crate::model::{AllDevices, Comparison};
-use crate::segment_map::{ColorBy, LegendEntry, View};
+use crate::segment_map::Hit;
 use crate::ui::{Element, Node, Tag};
 
 use super::computed::DeviceHistory;
@@ -76,6 +76,10 @@ pub struct Context<'a> {
     /// The address and, if a block is there, the event number from which the selected allocation
     /// exists.
     pub selection: Option<(u64, Option<u64>)>,
+    /// The selected block or free range; `None` if it is not live at the moment.
+    pub selected: Option<Hit>,
+    /// Whether the timeline's axis counts events instead of time.
+    pub counts_events: bool,
     /// Name of the file, or of the running program.
     pub source: &'a str,
     /// Computations over the whole recording, and their results.
@@ -84,25 +88,12 @@ pub struct Context<'a> {
     pub comparison: &'a Comparison,
     /// The selected group: what blocks are grouped by, and the group's number.
     pub selected_group: Option<(GroupBy, u32)>,
-    /// The heatmap's colors, layout and legend.
-    pub heatmap: HeatmapState<'a>,
     /// The colors.
     pub theme: &'a Theme,
     /// Measures texts in pictures.
     pub typesetter: &'a Typesetter,
     /// The user's template for links to files.
     pub editor: Option<&'a EditorTemplate>,
-}
-
-/// The heatmap's settings: colors, view and legend.
-#[derive(Clone, Copy)]
-pub struct HeatmapState<'a> {
-    /// The property that block colors show.
-    pub color_by: ColorBy,
-    /// Scaling, order and zoom.
-    pub view: View,
-    /// The legend of the colors in view; empty if no pane shows the heatmap.
-    pub legend: &'a [LegendEntry],
 }
 
 impl<'a> Context<'a> {
@@ -165,49 +156,6 @@ pub fn is_nearly_read(history: &History, recording: &Recording) -> bool {
     read > 0 && read as f64 >= known as f64 * LEAST_READ && !history.is_stale(recording)
 }
 
-/// Number of rows of a long list that are computed before the page has reported how many it shows.
-const FIRST_ROWS: u64 = 100;
-
-/// How a view is shown: grouping, order, filter and the rows in view. Kept for each view.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ViewOptions {
-    /// Grouping of its rows; `None` for the view's default.
-    pub by: Option<GroupBy>,
-    /// The view's variant, such as the layout of a picture; `None` for the default.
-    pub mode: Option<String>,
-    /// Name of the column to sort by, and whether the largest comes first; `None` for the default.
-    pub sort: Option<(String, bool)>,
-    /// The filter as typed.
-    pub filter: String,
-    /// A number that the view's controls set, such as the length of a temporary's life.
-    pub number: Option<u64>,
-    /// First row and number of rows in view.
-    pub rows: (u64, u64),
-    /// Most rows to compute if all are wanted, by scripts; `None` on the page, which computes the
-    /// rows in view.
-    pub limit: Option<u64>,
-}
-
-impl ViewOptions {
-    /// Parses the view's filter.
-    ///
-    /// # Errors
-    /// If the filter is invalid: a message for the user.
-    pub fn query(&self) -> Result<Query, String> {
-        Query::parse(&self.filter).map_err(|error| error.to_string())
-    }
-
-    /// Returns the first row to compute and the number of rows.
-    #[must_use]
-    pub fn window(&self) -> (u64, u64) {
-        match (self.limit, self.rows) {
-            (Some(limit), _) => (0, limit),
-            (None, (first, 0)) => (first, FIRST_ROWS),
-            (None, rows) => rows,
-        }
-    }
-}
-
 /// The content of a view beside its picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ViewContent {
@@ -265,6 +213,19 @@ impl ViewContent {
     pub fn with_table(mut self, table: Table) -> Self {
         self.content.push(table.element().into());
         self.table = Some(table);
+        self
+    }
+
+    /// Appends a sentence with the sums of the rows in `groups`; `when` names their moment.
+    #[must_use]
+    pub fn with_summary(mut self, groups: &[GroupRow], when: &str) -> Self {
+        let sum = |value: fn(&GroupRow) -> u64| groups.iter().map(value).fold(0, u64::saturating_add);
+        let (bytes, pending, blocks) = (sum(|row| row.bytes), sum(|row| row.pending_bytes), sum(|row| row.blocks));
+        let mut text = format!("{} in {} {when}", ByteSize(bytes), Count(blocks).of("block", "blocks"));
+        if pending > 0 {
+            text += &format!(", of which {} are pending free", ByteSize(pending));
+        }
+        self.content.push(Element::text(Tag::P, text).with_class("summary").into());
         self
     }
 }

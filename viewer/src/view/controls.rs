@@ -8,28 +8,31 @@ use vramscope_insight::sites::common_category;
 use vramscope_trace::Count;
 use vramscope_trace::Percent;
 
+use crate::command::{Command, Field};
 use crate::ui::{Attribute, Element, Tag};
 
+use super::options::ViewMode;
 use super::table::Cell;
 
 /// Creates a field for choosing one of `choices`, each a value and its text; `current` is the
-/// chosen value. A change runs `command` with the value appended.
+/// chosen value, which a change of the field sets.
 #[must_use]
-pub fn choice<'a>(
+pub(crate) fn choice<'a>(
     label: &str,
-    command: &str,
+    field: Field,
     current: &str,
     choices: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Element {
-    let select = select(label, command, current, choices).with(Attribute::Key, command);
+    let key = field.to_string();
+    let select = select(label, field, current, choices).with(Attribute::Key, key);
     Element::new(Tag::Label).with_text(format!("{label} ")).with_child(select)
 }
 
 /// Creates a menu like [`choice`], with a label for screen readers only.
 #[must_use]
-pub fn select<'a>(
+pub(crate) fn select<'a>(
     label: &str,
-    command: &str,
+    field: Field,
     current: &str,
     choices: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Element {
@@ -39,42 +42,55 @@ pub fn select<'a>(
     };
     Element::new(Tag::Select)
         .with(Attribute::AriaLabel, label)
-        .with_command(command)
+        .with_command(field)
         .with_children(choices.into_iter().map(option))
 }
 
 /// Creates the field that sets the grouping of a view's rows to one of `choices`.
 #[must_use]
-pub fn group_choice(view: &str, current: GroupBy, choices: &[GroupBy]) -> Element {
+pub(crate) fn group_choice(view: &'static str, current: GroupBy, choices: &[GroupBy]) -> Element {
     let choices = choices.iter().map(|by| (by.name(), group_title(*by)));
-    choice("by", &format!("by {view}"), current.name(), choices)
+    choice("by", Field::By(view.into()), current.name(), choices)
+}
+
+/// Creates the field that sets the variant of a view; `menu` has its variants with their names and
+/// texts.
+#[must_use]
+pub(crate) fn mode_choice<M: ViewMode>(
+    label: &str,
+    view: &'static str,
+    current: &M,
+    menu: &[(M, &'static str, &'static str)],
+) -> Element {
+    let choices = menu.iter().map(|(_, name, text)| (*name, *text));
+    choice(label, Field::Mode(view.into()), &current.name(), choices)
 }
 
 /// Creates a field for a whole number, with `label` before it and `unit` after it. A change sets
 /// the view's number.
 #[must_use]
-pub fn number_field(label: &str, unit: &str, view: &str, value: u64) -> Element {
+pub(crate) fn number_field(label: &str, unit: &str, view: &'static str, value: u64) -> Element {
     let field = Element::new(Tag::Input)
         .with_class("short")
         .with(Attribute::Type, "number")
         .with(Attribute::Key, "number")
         .with(Attribute::AriaLabel, format!("{label} ({unit})"))
         .with(Attribute::Value, value.to_string())
-        .with_command(format!("number {view}"));
+        .with_command(Field::Number(view.into()));
     Element::new(Tag::Label).with_text(format!("{label} ")).with_child(field).with_text(format!(" {unit}"))
 }
 
 /// Creates a link to a moment, for use within a sentence: `event 1,234`.
 #[must_use]
-pub fn event_link(event: u64) -> Element {
-    Element::button(format!("event {}", Count(event)), format!("seek {event}"))
+pub(crate) fn event_link(event: u64) -> Element {
+    Element::button(format!("event {}", Count(event)), Command::seek(event))
         .with_class("link")
         .with(Attribute::Title, "Go to this moment")
 }
 
 /// Returns the name of a grouping in menus.
 #[must_use]
-pub const fn group_title(by: GroupBy) -> &'static str {
+pub(crate) const fn group_title(by: GroupBy) -> &'static str {
     match by {
         GroupBy::Stack => "call stack",
         GroupBy::Operation => "operation",
@@ -82,31 +98,31 @@ pub const fn group_title(by: GroupBy) -> &'static str {
     }
 }
 
-/// Creates a field for a text; while it is empty, it shows `placeholder`. A change runs `command`
-/// with the text appended.
+/// Creates a field for a text; while it is empty, it shows `placeholder`. A change sets
+/// the field's option.
 #[must_use]
-pub fn search_field(key: &str, label: &str, placeholder: &str, value: &str, command: &str) -> Element {
+pub(crate) fn search_field(key: &str, label: &str, placeholder: &str, value: &str, field: Field) -> Element {
     Element::new(Tag::Input)
         .with(Attribute::Type, "search")
         .with(Attribute::Key, key)
         .with(Attribute::AriaLabel, label)
         .with(Attribute::Placeholder, placeholder)
         .with(Attribute::Value, value)
-        .with_command(command)
+        .with_command(field)
 }
 
 /// Creates a search field that sets the filter of the view called `view`.
 #[must_use]
-pub fn filter_field(view: &str, filter: &str) -> Element {
+pub(crate) fn filter_field(view: &'static str, filter: &str) -> Element {
     let placeholder = "filter: text, 0x7f…, >100MiB, age>10s";
-    search_field("search", "Filter", placeholder, filter, &format!("filter {view}"))
+    search_field("search", "Filter", placeholder, filter, Field::Filter(view.into()))
 }
 
 /// Parses the filter that the user typed.
 ///
 /// # Errors
 /// If the filter is invalid: a message, to show in place of the view's rows.
-pub fn parse_filter(filter: &str) -> Result<Query, Element> {
+pub(crate) fn parse_filter(filter: &str) -> Result<Query, Element> {
     Query::parse(filter).map_err(|error| {
         let range = error.range();
         let part = |range: Range<usize>| filter.get(range).unwrap_or_default().to_owned();
@@ -127,7 +143,7 @@ pub fn parse_filter(filter: &str) -> Result<Query, Element> {
 
 /// Returns a cell with the category of a row's memory, given its bytes by category. If there are
 /// several, the page shows their shares, largest first, and scripts read `mixed`.
-pub fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
+pub(crate) fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
     if let Some(category) = common_category(bytes) {
         return category.name().into();
     }
@@ -149,6 +165,6 @@ pub fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
 /// Returns how far a search has got, as in ` (searched 45.0%)` for the verb `searched`; empty once
 /// it is complete.
 #[must_use]
-pub fn progress_text(verb: &str, done: u64, total: u64) -> String {
+pub(crate) fn progress_text(verb: &str, done: u64, total: u64) -> String {
     if done >= total { String::new() } else { format!(" ({verb} {})", Percent::of(done, total)) }
 }

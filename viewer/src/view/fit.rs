@@ -4,6 +4,7 @@ use vramscope_insight::placement::{Placement, PlacementOutcome, PlacementRequest
 use vramscope_pool::Settings;
 use vramscope_trace::{ByteSize, Counters, DeviceId, site_name};
 
+use crate::command::{Command, Field};
 use crate::ui::{Element, Tag};
 
 use super::context::Context;
@@ -31,7 +32,7 @@ pub struct FitCache(Option<(PlacementKey, Result<Placement, String>)>);
 ///
 /// # Errors
 /// If the size is invalid, or the request cannot be placed: a message for the user.
-pub fn fit<'a>(
+pub(crate) fn fit<'a>(
     context: &Context<'_>,
     size: &str,
     settings: &Settings,
@@ -61,7 +62,7 @@ pub fn fit<'a>(
 /// Returns the address and size of the memory that a request would get, or, if no free block fits,
 /// of the region in which the fewest live bytes are in its way.
 #[must_use]
-pub fn outlined_range(placement: &Placement) -> Option<(u64, u64)> {
+pub(crate) fn outlined_range(placement: &Placement) -> Option<(u64, u64)> {
     match placement.outcome {
         PlacementOutcome::FreeBlock { address, .. } => Some((address, placement.block_bytes)),
         _ => placement.blocking.as_ref().map(|region| (region.address, region.bytes)),
@@ -71,14 +72,14 @@ pub fn outlined_range(placement: &Placement) -> Option<(u64, u64)> {
 /// Creates the field in which the user types the size of a request to place, for the controls of a
 /// view.
 #[must_use]
-pub fn size_field(view: &str, size: &str) -> Element {
-    search_field("fit", "Size of a request", "what fits: 500MiB", size, &format!("filter {view}"))
+pub(crate) fn size_field(view: &'static str, size: &str) -> Element {
+    search_field("fit", "Size of a request", "what fits: 500MiB", size, Field::Filter(view.into()))
 }
 
 /// Creates the card that shows where a request would be placed and which blocks are in its way, or
 /// why it cannot be placed.
 #[must_use]
-pub fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> Element {
+pub(crate) fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> Element {
     let placement = match fit {
         Ok(placement) => placement,
         Err(message) => return Element::text(Tag::P, message).with_class("nothing"),
@@ -99,7 +100,7 @@ fn blocks_in_the_way(context: &Context<'_>, placement: &Placement) -> impl Itera
     let blocks = placement.blocking.iter().flat_map(|region| &region.blocks).take(BLOCKS_IN_THE_WAY);
     blocks.map(|block| {
         let text = format!("{}  {}", ByteSize(block.bytes), site_name(context.definitions(), block.site));
-        let command = format!("select-allocation {:#x} {}", block.address, block.allocated_at);
+        let command = Command::select_allocation(block.address, block.allocated_at);
         Element::new(Tag::Li).with_child(Element::button(text, command).with_class("link"))
     })
 }

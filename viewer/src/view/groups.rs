@@ -59,7 +59,7 @@ impl BlockGroupCache {
 
 /// Returns the styles of groups of a grouping, in the order of `groups`, equal in all views.
 /// `memory` is the memory of all devices at any moment.
-pub fn group_styles(
+pub(crate) fn group_styles(
     cache: &mut BlockGroupCache,
     (recording, memory): (&Recording, AllDevices<'_>),
     grouping: &Grouping,
@@ -74,7 +74,7 @@ pub fn group_styles(
 }
 
 /// Sets the colors of those rows of a table that are about groups to the groups' colors.
-pub fn paint_groups(cache: &mut BlockGroupCache, context: &Context<'_>, grouping: &Grouping, table: &mut Table) {
+pub(crate) fn paint_groups(cache: &mut BlockGroupCache, context: &Context<'_>, grouping: &Grouping, table: &mut Table) {
     let groups: Vec<u32> = table.rows.iter().filter_map(|row| row.group).collect();
     let styles = group_styles(cache, (context.recording, context.all_devices), grouping, &groups);
     for (row, style) in table.rows.iter_mut().filter(|row| row.group.is_some()).zip(styles) {
@@ -84,7 +84,7 @@ pub fn paint_groups(cache: &mut BlockGroupCache, context: &Context<'_>, grouping
 
 /// Returns the number of the group that is called `name`, or `None`. Groups that depend on a
 /// block's stream, pool or size are found if a block of the group is live on `device`.
-pub fn group_called(
+pub(crate) fn group_called(
     name: &str,
     grouping: &mut Grouping,
     definitions: &Definitions,

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DurationNs, Percent, RecordingInfo};
 
+use crate::command::{Command, OptionChange};
 use crate::draw::bitmap::Color;
 use crate::ui::{Attribute, Element, Tag};
 use crate::units;
@@ -202,12 +203,12 @@ pub struct Row {
     /// The cells, in the order of the columns.
     pub cells: Vec<Cell>,
     /// The command that a click on the row runs.
-    pub command: Option<String>,
+    pub command: Option<Command>,
     /// Whether it is selected.
     pub is_selected: bool,
     /// Whether it is what exists at the moment on the screen.
     pub is_current: bool,
-    /// Length of the bar in the row's [`ColumnKind::Bar`] cell, 0 to 1.
+    /// Length of the bar in the row's bar cell, 0 to 1.
     pub share: Option<f64>,
     /// Color of the row's bar and swatch.
     pub color: Option<Color>,
@@ -230,15 +231,15 @@ impl Row {
 
     /// Sets the command that a click runs.
     #[must_use]
-    pub fn with_command(mut self, command: impl Into<String>) -> Self {
-        self.command = Some(command.into());
+    pub fn with_command(mut self, command: Command) -> Self {
+        self.command = Some(command);
         self
     }
 
     /// Sets the group that the row is about; a click on the row selects it.
     #[must_use]
     pub fn with_group(mut self, selected: Option<(GroupBy, u32)>, by: GroupBy, group: u32) -> Self {
-        self.command = Some(format!("group {} {group}", by.name()));
+        self.command = Some(Command::Group(by, group, None));
         self.is_selected = selected == Some((by, group));
         self.group = Some(group);
         self
@@ -332,7 +333,8 @@ impl Table {
             Some(false) => ("ascending", " ↑"),
             None => ("none", ""),
         };
-        let button = Element::button(format!("{}{arrow}", column.title), format!("sort {} {}", self.view, column.name));
+        let sort = Command::Set(self.view.into(), OptionChange::Sort(column.name.to_owned()));
+        let button = Element::button(format!("{}{arrow}", column.title), sort);
         heading.with(Attribute::AriaSort, order).with_child(button)
     }
 
@@ -347,7 +349,7 @@ impl Table {
             }
             let element = match cell {
                 Cell::Event(event) => {
-                    element.with_child(Element::button(text, format!("seek {event}")).with_class("link"))
+                    element.with_child(Element::button(text, Command::seek(*event)).with_class("link"))
                 }
                 Cell::Labeled(_, value) if matches!(**value, Cell::Text(_)) => {
                     element.with(Attribute::Title, value.text()).with_text(text)
@@ -374,7 +376,7 @@ impl Table {
             element = element
                 .with(Attribute::TabIndex, "0")
                 .with(Attribute::AriaSelected, row.is_selected.to_string())
-                .with_command(command);
+                .with_command(command.clone());
         }
         element
     }

@@ -6,6 +6,7 @@ use vramscope_trace::sort::sort_by_key;
 
 use super::context::Context;
 use super::table::{Cell, Column, Row, Sorting, Table};
+use crate::command::Command;
 
 /// A builder that adds columns to a table with one row for each of `items`.
 pub(crate) struct TableBuilder<'a, T> {
@@ -101,7 +102,7 @@ impl<'a, T> TableBuilder<'a, T> {
     }
 
     /// Sets the command that a click on a row runs; `command` returns that of an item.
-    pub(crate) fn commands(self, mut command: impl FnMut(&T) -> String) -> Self {
+    pub(crate) fn commands(self, mut command: impl FnMut(&T) -> Command) -> Self {
         self.rows(|item, row| row.command = Some(command(item)))
     }
 

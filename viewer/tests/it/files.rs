@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use vramscope_formats::ignore_progress;
 use vramscope_importer::ImportJob;
 use vramscope_viewer::app::Session;
+use vramscope_viewer::command::Command;
 use vramscope_viewer::open::{LoadedFile, RecordingLoader, is_recording};
+use vramscope_viewer::protocol::Action;
 
 /// Reads a file; converts one of another format first, as a worker of the page does.
 pub(crate) fn load(name: &str, bytes: &[u8]) -> LoadedFile {
@@ -42,4 +44,10 @@ pub(crate) fn open_bytes(name: &str, bytes: &[u8]) -> Session {
 /// Opens a file of `tests/data` in a session, and reads all of it.
 pub(crate) fn open(name: &str) -> Session {
     show(name, load_fixture(name))
+}
+
+/// Returns the action of the command with this text.
+pub(crate) fn command(text: impl AsRef<str>) -> Action {
+    let text = text.as_ref();
+    Action::Command(Command::parse(text).unwrap_or_else(|error| panic!("{text}: {error}")))
 }

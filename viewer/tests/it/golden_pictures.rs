@@ -1,6 +1,6 @@
 //! Golden pictures of the panes: fragmentation over time and flame graphs, as a session draws them.
 
-use crate::files::open;
+use crate::files::{command, open};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::draw::bitmap::{Bitmap, Color};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
@@ -36,11 +36,6 @@ fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Bitmap
 /// Returns the screen with a left picture of a size.
 fn screen(size: (u32, u32), scale: f32, is_dark: bool) -> Screen {
     Screen { sizes: [(size.0 + 200, 160), size, (0, 0)], scale, is_dark }
-}
-
-/// Returns the action of a command.
-fn command(text: &str) -> Action {
-    Action::Command(text.to_owned())
 }
 
 /// Returns the pointer moving to a pixel of the left picture.

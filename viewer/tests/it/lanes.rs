@@ -7,6 +7,7 @@ use vramscope_trace::{
     Replay, Sink, SiteId, StreamId, digest,
 };
 use vramscope_viewer::app::{PageFacts, SessionReport};
+use vramscope_viewer::command::Command;
 use vramscope_viewer::model::Model;
 use vramscope_viewer::protocol::{FrameRequest, PointerKind};
 use vramscope_viewer::timeline::{MAX_LANES, Target};
@@ -82,7 +83,7 @@ fn recordings_of_one_device_have_no_lanes() {
     let page = Page::new(open_bytes("drawn.vram", &bytes(Sample::Training)), true);
     assert!(lanes(&page).is_empty());
     let mut session = page.session;
-    let refused = session.execute("lanes", 0.0, &mut SessionReport::default());
+    let refused = session.execute(&Command::Lanes, 0.0, &mut SessionReport::default());
     assert_eq!(refused.unwrap_err(), "this recording has only one device");
 }
 
@@ -123,7 +124,7 @@ fn steps_go_to_events_of_the_selected_device() {
             visited.push(page.event());
         }
         assert_eq!(visited, own);
-        let last = page.session.execute("step 1", 0.0, &mut SessionReport::default());
+        let last = page.session.execute(&Command::Step(1), 0.0, &mut SessionReport::default());
         assert!(last.is_err() && page.event() == own[own.len() - 1], "the last event of device {device}");
         page.run("step -1");
         assert_eq!(page.event(), own[own.len() - 2]);

@@ -7,7 +7,6 @@ use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};
 use vramscope_viewer::playback::{SPEEDS, Speed};
-use vramscope_viewer::segment_map::ColorBy;
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
 use crate::samples::{Sample, bytes, open_sample, states};
@@ -116,7 +115,6 @@ fn link_restores_the_view() {
     let mut model = open_sample(Sample::Training);
     model.seek(123).expect("a loaded moment");
     model.zoom(0.25, model.time_ns());
-    model.color_by = ColorBy::Category;
     let address = model.device_state().blocks().next().map(|block| block.address);
     model.select(address);
     let link = Link::parse(&model.link().fragment());
@@ -124,7 +122,7 @@ fn link_restores_the_view() {
     other.go_to_link(&link).expect("a loaded moment");
     assert_eq!(other.state().event(), 123);
     assert_eq!(other.range(), model.range());
-    assert_eq!((other.selection(), other.color_by), (address, ColorBy::Category));
+    assert_eq!(other.selection(), address);
 }
 
 #[test]
@@ -194,7 +192,7 @@ fn link_into_a_live_recording_waits_for_its_moment() {
     model.reset("live", Origin::Live);
     let link = Link::parse("#event=100&color=category");
     model.go_to_link(&link).expect("nothing is loaded yet");
-    assert_eq!((model.color_by, model.is_following()), (ColorBy::Category, true));
+    assert!(model.is_following());
     assert_eq!(model.link(), link, "the page keeps its address until then");
     let (first, rest) = bytes.split_at(bytes.len() / 2);
     model.push(first).expect("a valid recording");
@@ -213,14 +211,11 @@ fn link_into_a_live_recording_waits_for_its_moment() {
 fn link_without_a_parameter_leaves_it_unchanged() {
     let mut model = open_sample(Sample::Training);
     model.seek(50).expect("a loaded moment");
-    model.color_by = ColorBy::Category;
     model.select(Some(0x7f00_0000_0000));
     model.zoom(0.5, model.time_ns());
     let before = model.link();
     model.go_to_link(&Link::default()).expect("a loaded moment");
     assert_eq!(model.link(), before);
-    model.go_to_link(&Link::parse("color=state")).expect("a loaded moment");
-    assert_eq!(model.link(), Link { color_by: None, ..before });
 }
 
 #[test]

@@ -6,6 +6,7 @@ use vramscope_trace::{
     StringId,
 };
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
+use vramscope_viewer::command::Topic;
 use vramscope_viewer::draw::bitmap::{Bitmap, Color};
 use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::link::Link;
@@ -13,7 +14,7 @@ use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::timeline::{AxisKind, Scale, TimedMoment};
 use vramscope_viewer::ui::Node;
-use vramscope_viewer::views::ViewKind;
+use vramscope_viewer::views::ViewId;
 
 use crate::golden::check;
 use crate::samples::{Sample, bytes};
@@ -61,7 +62,7 @@ impl Page {
     }
 
     pub(crate) fn run(&mut self, command: &str) {
-        self.act(&[Action::Command(command.to_owned())]);
+        self.act(&[crate::files::command(command)]);
     }
 
     pub(crate) fn pointer(&mut self, kind: PointerKind, x: f64, y: f64) {
@@ -379,7 +380,7 @@ fn marks_and_failures_are_visited_in_order() {
         assert!(matches!(event.kind, vramscope_trace::EventKind::OutOfMemory { .. }), "{event:?}");
     }
     let shown = page.session.panes.views();
-    assert!(shown.contains(&Some(ViewKind::Failures)), "the error is explained: {shown:?}");
+    assert!(shown.contains(&Some(ViewId::about(Topic::Failures))), "the error is explained: {shown:?}");
 }
 
 /// Returns the chunks of a recording with a memory sample, then `count` short spans.

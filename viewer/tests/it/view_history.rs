@@ -5,9 +5,9 @@ use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Pointer, PointerKind, Screen, Surface};
-use vramscope_viewer::views::ViewKind;
+use vramscope_viewer::views::ViewId;
 
-use crate::files::load;
+use crate::files::{command, load};
 use crate::samples::{Sample, bytes};
 
 /// Returns a screen with pictures of a common size.
@@ -45,7 +45,7 @@ impl Page {
     /// Runs a command after a pause; returns the fragment and the number of entries.
     fn run(&mut self, command: &str) -> (String, u64) {
         self.clock_ms += 5000.0;
-        let frame = self.act(vec![Action::Command(command.to_owned())]);
+        let frame = self.act(vec![crate::files::command(command)]);
         (frame.link, frame.entry)
     }
 
@@ -214,7 +214,7 @@ fn following_a_live_recording_makes_no_changes() {
         page.act(Vec::new());
     }
     let mut report = SessionReport::default();
-    let undo = Action::Command("undo".to_owned());
+    let undo = command("undo");
     page.session.act(std::slice::from_ref(&undo), 0.0, &mut report);
     assert_eq!(report.messages, ["there is no change of the view to undo"]);
     page.run("seek 20");
@@ -231,7 +231,7 @@ fn another_recording_has_its_own_changes() {
     page.session.model.show("other.vram", other).expect("a readable recording");
     page.act(Vec::new());
     let mut report = SessionReport::default();
-    page.session.act(&[Action::Command("undo".to_owned())], 0.0, &mut report);
+    page.session.act(&[command("undo")], 0.0, &mut report);
     assert_eq!(report.messages, ["there is no change of the view to undo"]);
 }
 
@@ -248,6 +248,6 @@ fn going_back_to_a_view_can_be_undone() {
     assert_eq!(frame.entry, 2, "the browser has moved already");
     page.run("undo");
     assert_eq!(page.session.link(), shown);
-    let pane = shown.panes.iter().find(|pane| pane.view == ViewKind::Sites.name()).expect("the view is shown");
+    let pane = shown.panes.iter().find(|pane| pane.view == ViewId::FIRST[1].name()).expect("the view is shown");
     assert_eq!(pane.by, Some(GroupBy::Stream));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::files::load_fixture;
+use crate::files::{command, load_fixture};
 use vramscope_trace::{ByteSize, Counters, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::draw::bitmap::{Bitmap, Color};
@@ -10,7 +10,7 @@ use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::ui::Node;
-use vramscope_viewer::views::allocations::{AllocationsLayout, Target};
+use vramscope_viewer::views::allocations::{Allocations, AllocationsLayout, AllocationsScene, Target};
 
 use crate::golden::check;
 use crate::live_recording::chunks;
@@ -30,7 +30,7 @@ fn open(name: &str, is_dark: bool, commands: &[&str]) -> Session {
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
     let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
     let commands = [&["pane 0 allocations"][..], commands].concat();
-    run(&mut session, commands.iter().map(|text| Action::Command((*text).to_owned())).collect());
+    run(&mut session, commands.iter().copied().map(command).collect());
     session
 }
 
@@ -51,6 +51,11 @@ fn run(session: &mut Session, mut actions: Vec<Action>) -> PaneContent {
         }
     }
     content.expect("the pane's content was sent")
+}
+
+/// Returns the picture of all allocations, if it has been computed.
+fn allocations(session: &Session) -> Option<&AllocationsScene> {
+    session.views.of_type::<Allocations>().and_then(Allocations::scene)
 }
 
 /// Returns the actions of a click with the mouse on a pixel of the left picture.
@@ -98,7 +103,7 @@ fn columns_add_up_to_the_counters() {
     for name in NAMES {
         for zoom in [&[][..], &["zoom-in"; 6][..]] {
             let session = open(name, true, zoom);
-            let scene = session.allocations().expect("the picture is computed");
+            let scene = allocations(&session).expect("the picture is computed");
             let AllocationsLayout::Stacked(layout) = scene.layout() else { panic!("stacked is the default") };
             assert_eq!(layout.column_count(), scene.geometry.width() as usize);
             for index in (0..layout.column_count()).step_by(7) {
@@ -117,7 +122,7 @@ fn hits_match_the_painted_allocations() {
             let mut session = open(name, true, &[&format!("mode allocations {layout}"), "first"]);
             let _ = run(&mut session, Vec::new());
             let frame = picture(&session);
-            let scene = session.allocations().expect("the picture is computed");
+            let scene = allocations(&session).expect("the picture is computed");
             let plot = scene.geometry.plot;
             let theme = Theme::new(true);
             let mut random = fastrand::Rng::with_seed(3);
@@ -148,7 +153,7 @@ fn a_click_selects_the_allocation() {
     for layout in ["stacked", "address"] {
         let mut session = open("mlp_train.pickle.zst", false, &[&format!("mode allocations {layout}")]);
         let moment = session.model.state().event();
-        let scene = session.allocations().expect("the picture is computed");
+        let scene = allocations(&session).expect("the picture is computed");
         let plot = scene.geometry.plot;
         let points = (plot.x0..plot.x1).step_by(5).flat_map(|x| (plot.y0..plot.y1).step_by(5).map(move |y| (x, y)));
         let is_allocation = |point: &(i32, i32)| matches!(scene.hit(*point), Some(Target::Allocation { .. }));
@@ -173,12 +178,12 @@ fn a_click_selects_the_allocation() {
 #[test]
 fn the_wheel_zooms_vertically_with_ctrl() {
     let mut session = open("mlp_train.pickle.zst", false, &[]);
-    let shown = |session: &Session| match session.allocations().expect("the picture is computed").layout() {
+    let shown = |session: &Session| match allocations(session).expect("the picture is computed").layout() {
         AllocationsLayout::Stacked(layout) => layout.scale().range(),
         AllocationsLayout::ByAddress(map) => map.scale().range(),
     };
     for layout in ["stacked", "address"] {
-        let _ = run(&mut session, vec![Action::Command(format!("mode allocations {layout}"))]);
+        let _ = run(&mut session, vec![command(format!("mode allocations {layout}"))]);
         let (all, range) = (shown(&session), session.model.range());
         let _ = run(&mut session, vec![pointer(PointerKind::Wheel(0.0, -400.0), 300, 160, true)]);
         let part = shown(&session);
@@ -198,7 +203,7 @@ fn the_summary_counts_live_bytes_and_a_group_is_emphasized() {
     let mut session = open("mlp_train.pickle.zst", false, &["by allocations line"]);
     let end = session.model.recording().end_event();
     for event in [end / 5, end / 2, end * 4 / 5] {
-        let content = run(&mut session, vec![Action::Command(format!("seek {event}"))]);
+        let content = run(&mut session, vec![command(format!("seek {event}"))]);
         let active = counters(&session, event).active;
         let device = session.model.device_state();
         let live = device.blocks().count();
@@ -209,10 +214,10 @@ fn the_summary_counts_live_bytes_and_a_group_is_emphasized() {
         assert!(legend.children.len() > 1, "{}", legend.text_content());
     }
     let before = picture(&session);
-    let content = run(&mut session, vec![Action::Command("group line 0".to_owned())]);
+    let content = run(&mut session, vec![command("group line 0")]);
     assert_ne!(picture(&session), before, "the other groups are dimmed");
     assert!(!content.legend.is_empty());
-    let _ = run(&mut session, vec![Action::Command("group line 0".to_owned())]);
+    let _ = run(&mut session, vec![command("group line 0")]);
     assert_eq!(picture(&session), before);
 }
 
@@ -220,10 +225,10 @@ fn the_summary_counts_live_bytes_and_a_group_is_emphasized() {
 fn a_command_changes_the_layout() {
     let mut session = open("mlp_train.pickle.zst", false, &["layout"]);
     let is_by_address = |session: &Session| {
-        matches!(session.allocations().expect("the picture is computed").layout(), AllocationsLayout::ByAddress(_))
+        matches!(allocations(session).expect("the picture is computed").layout(), AllocationsLayout::ByAddress(_))
     };
     assert!(is_by_address(&session));
-    let _ = run(&mut session, vec![Action::Command("layout".to_owned())]);
+    let _ = run(&mut session, vec![command("layout")]);
     assert!(!is_by_address(&session));
 }
 
@@ -258,7 +263,7 @@ fn a_live_recording_is_shown_four_times_a_second() {
         for _ in 0..4 {
             session.work(10_000).expect("a readable recording");
         }
-        if let Some(AllocationsLayout::Stacked(layout)) = session.allocations().map(|scene| scene.layout()) {
+        if let Some(AllocationsLayout::Stacked(layout)) = allocations(&session).map(|scene| scene.layout()) {
             shown.extend(layout.column(layout.column_count() - 1).map(|(moment, _)| moment));
         }
     }
@@ -267,7 +272,7 @@ fn a_live_recording_is_shown_four_times_a_second() {
     let quarters = chunks.len() * 16 / 250;
     assert!((quarters / 3..=quarters + 2).contains(&shown.len()), "{} pictures in {quarters} quarters", shown.len());
     let _ = run(&mut session, Vec::new());
-    let AllocationsLayout::Stacked(layout) = session.allocations().expect("the picture is computed").layout() else {
+    let AllocationsLayout::Stacked(layout) = allocations(&session).expect("the picture is computed").layout() else {
         panic!("stacked is the default")
     };
     for index in (0..layout.column_count()).step_by(11) {

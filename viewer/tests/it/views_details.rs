@@ -8,14 +8,14 @@ use vramscope_viewer::protocol::{Action, FrameRequest};
 use vramscope_viewer::ui::{Element, Node, Tag, plain_text};
 use vramscope_viewer::units::unbroken_size;
 
-use crate::files::{load_fixture, open};
+use crate::files::{command, load_fixture, open};
 
 /// Runs commands and draws; returns the details panel's content and the messages.
 fn run(session: &mut Session, commands: &[&str]) -> (Vec<Node>, Vec<String>) {
     session.resend();
     let mut report = SessionReport::default();
     let mut details = None;
-    let mut actions: Vec<Action> = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
+    let mut actions: Vec<Action> = commands.iter().map(command).collect();
     for _ in 0..20 {
         let request = FrameRequest { actions: std::mem::take(&mut actions), ..FrameRequest::default() };
         details = session.frame(&request, &PageFacts::default(), &mut report).details.or(details);
@@ -46,7 +46,7 @@ fn texts(nodes: &[Node], tag: Tag) -> Vec<String> {
 /// Returns the content of the view about the recording.
 fn about(session: &mut Session) -> Vec<Node> {
     session.resend();
-    let actions = vec![Action::Command("pane 0 about".to_owned())];
+    let actions = vec![command("pane 0 about")];
     let request = FrameRequest { actions, ..FrameRequest::default() };
     let [left, _] = session.frame(&request, &PageFacts::default(), &mut SessionReport::default()).panes;
     left.expect("the pane has content").content
@@ -155,7 +155,7 @@ fn about_shows_what_the_importer_reported() {
 #[test]
 fn history_over_its_limit_ends_with_a_message() {
     let mut session = Session::default();
-    session.history_limit_bytes = Some(20_000);
+    session.set_history_limit(20_000);
     let name = "tour/gpt_varlen.vram";
     session.model.show(name, load_fixture(name)).expect("a readable recording");
     let mut steps = 0;
@@ -177,8 +177,8 @@ fn commands_that_do_not_apply_say_why() {
     for (command, expected) in [
         ("step -1", "this is the first moment of the recording"),
         ("range-clear", "no range of time is selected"),
-        ("heatmap-fit", "no pane shows the heatmap: press 1"),
-        ("layout", "no pane shows a view with another layout: the heatmap or allocations"),
+        ("fit-picture", "no pane shows a picture that can be zoomed: press 1"),
+        ("layout", "no pane shows a view with another layout"),
         ("reveal", "this view has no list that follows the moment"),
         ("select 1", "this device has no memory at this moment"),
     ] {

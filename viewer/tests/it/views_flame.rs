@@ -1,6 +1,6 @@
 //! The flame graph, as the page and scripts get it.
 
-use crate::files::open;
+use crate::files::{command, open};
 use serde_json::Value;
 use vramscope_trace::{Recording, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
@@ -110,7 +110,7 @@ fn click_zooms_into_a_call_and_out_again() {
     let screen = Screen { sizes: [(900, 160), (700, 300), (0, 0)], scale: 1.0, is_dark: true };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
     let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
-    let all = shown(&mut session, vec![Action::Command("pane 0 flame".to_owned())]);
+    let all = shown(&mut session, vec![command("pane 0 flame")]);
     assert!(all.contains("live at this moment") && !all.contains("show all"), "{all}");
     // The third row of boxes, below the root and the program's outermost frame.
     let zoomed = shown(&mut session, click(40.0, 4.0 + 2.5 * 18.0));
@@ -120,6 +120,6 @@ fn click_zooms_into_a_call_and_out_again() {
     assert_eq!(root, all);
     let again = shown(&mut session, click(40.0, 4.0 + 2.5 * 18.0));
     assert_eq!(again, zoomed);
-    let escaped = shown(&mut session, vec![Action::Command("deselect".to_owned())]);
+    let escaped = shown(&mut session, vec![command("deselect")]);
     assert_eq!(escaped, all);
 }

@@ -1,6 +1,6 @@
 //! Fragmentation over time, as the page and scripts get it.
 
-use crate::files::open;
+use crate::files::{command, open};
 use serde_json::Value;
 use vramscope_trace::{DeviceState, Metrics, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
@@ -108,7 +108,7 @@ fn first_moment_above_a_value_is_found() {
     {
         let mut session = open(name);
         let commands = ["pane 0 fragmentation".to_owned(), format!("number fragmentation {percent}")];
-        let text = shown(&mut session, commands.map(Action::Command).to_vec());
+        let text = shown(&mut session, commands.map(command).to_vec());
         let recording = session.model.recording();
         let mut replay = Replay::new();
         let first = (recording.first_event()..=recording.end_event()).find(|&event| {
@@ -133,7 +133,7 @@ fn pointers_on_the_chart_seek_and_zoom_like_on_the_timeline() {
     let screen = Screen { sizes: [(900, 160), (500, 300), (0, 0)], scale: 1.0, is_dark: true };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
     let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
-    let _ = shown(&mut session, vec![Action::Command("pane 0 fragmentation".to_owned())]);
+    let _ = shown(&mut session, vec![command("pane 0 fragmentation")]);
     let pointer = |surface, kind, x| {
         Action::Pointer(Pointer { surface, kind, x, y: 100.0, shift: false, ctrl: false, alt: false, is_touch: false })
     };
@@ -141,14 +141,14 @@ fn pointers_on_the_chart_seek_and_zoom_like_on_the_timeline() {
     let (chart, timeline) = (64.0 + (500.0 - 86.0) / 2.0, 64.0 + (900.0 - 86.0) / 2.0);
     let mut moments = Vec::new();
     for (surface, x) in [(Surface::Left, chart), (Surface::Timeline, timeline)] {
-        let _ = shown(&mut session, vec![Action::Command("first".to_owned())]);
+        let _ = shown(&mut session, vec![command("first")]);
         let _ = shown(&mut session, vec![pointer(surface, PointerKind::Down, x), pointer(surface, PointerKind::Up, x)]);
         moments.push(session.model.state().event());
     }
     assert_eq!(moments[0], moments[1]);
     let mut ranges = Vec::new();
     for (surface, x) in [(Surface::Left, chart), (Surface::Timeline, timeline)] {
-        let _ = shown(&mut session, vec![Action::Command("fit-all".to_owned())]);
+        let _ = shown(&mut session, vec![command("fit-all")]);
         let _ = shown(&mut session, vec![pointer(surface, PointerKind::Wheel(0.0, -300.0), x)]);
         ranges.push(session.model.range());
     }
@@ -164,7 +164,7 @@ fn click_on_the_chart_goes_to_a_moment_of_its_column() {
     let _ = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
     for axis in ["events", "time"] {
         let commands = ["pane 0 fragmentation".to_owned(), format!("axis {axis}")];
-        let _ = shown(&mut session, commands.map(Action::Command).to_vec());
+        let _ = shown(&mut session, commands.map(command).to_vec());
         let edges = session.timeline().expect("a timeline").edges().to_vec();
         // The plots begin 64 pixels from the left and end 22 from the right.
         let (columns, last) = (490 - 86, edges.len() - 1);

@@ -1,15 +1,17 @@
 //! The heatmap's controls, legend, pointer and keys; selected groups and allocations; links.
 
-use crate::files::load;
+use crate::files::{command, load};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Allocation, ByteSize, DeviceId, Lifetimes};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
+use vramscope_viewer::command::Command;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::protocol::{
     Action, FrameRequest, PageUpdate, PaneContent, Pointer, PointerKind, Screen, Surface,
 };
 use vramscope_viewer::segment_map::{ColorBy, Scaling, SortBy, View};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
+use vramscope_viewer::views::heatmap::Heatmap;
 
 use crate::samples::{Sample, bytes};
 
@@ -59,7 +61,7 @@ impl Shown {
     /// Runs commands that must succeed.
     #[track_caller]
     fn run(&mut self, commands: &[&str]) {
-        let messages = self.act(commands.iter().map(|&command| Action::Command(command.to_owned())).collect());
+        let messages = self.act(commands.iter().map(command).collect());
         assert_eq!(messages, [""; 0], "{commands:?}");
     }
 
@@ -80,7 +82,12 @@ impl Shown {
     }
 
     fn view(&self) -> View {
-        self.session.model.heatmap_view
+        self.session.views.of_type::<Heatmap>().expect("a view").map_view()
+    }
+
+    /// Returns the property that the colors show.
+    fn color(&mut self) -> ColorBy {
+        self.session.link().color_by.unwrap_or_default()
     }
 
     /// Returns the texts of the legend's entries.
@@ -98,7 +105,7 @@ impl Shown {
         let rows = elements(&self.panes[1].content, Tag::Tr).into_iter().filter(|row| row.command.is_some());
         rows.map(|row| {
             let is_selected = attribute(row, Attribute::AriaSelected) == Some("true");
-            (plain(&row.text_content()), row.command.clone().unwrap_or_default(), is_selected)
+            (plain(&row.text_content()), row.command.clone().unwrap_or_default().0, is_selected)
         })
         .collect()
     }
@@ -151,14 +158,13 @@ fn controls_change_colors_scale_and_order() {
         ("color", ["heatmap", "site", "segment", "address"]),
         ("color-previous", ["heatmap", "category", "segment", "address"]),
         ("mode heatmap common", ["heatmap", "category", "common", "address"]),
-        ("layout heatmap", ["heatmap", "category", "segment", "address"]),
+        ("layout", ["heatmap", "category", "segment", "address"]),
         ("sort heatmap size", ["heatmap", "category", "segment", "size"]),
         ("color age", ["heatmap", "age", "segment", "size"]),
     ] {
         shown.run(&[command]);
         assert_eq!(chosen(&shown.panes[0]), expected, "{command}");
-        let model = &shown.session.model;
-        let look = [model.color_by.name(), model.heatmap_view.scaling.name(), model.heatmap_view.sort.name()];
+        let look = [shown.color().name(), shown.view().scaling.name(), shown.view().sort.name()];
         assert_eq!(look, expected[1..]);
         pictures.push(shown.pixels());
     }
@@ -166,13 +172,18 @@ fn controls_change_colors_scale_and_order() {
     assert_eq!(pictures[1], pictures[5]);
     assert!(pictures[0] != pictures[1] && pictures[1] != pictures[2] && pictures[3] != pictures[4]);
     for command in ["color x", "mode heatmap x", "sort heatmap x", "group x 1", "group line x"] {
-        assert_eq!(shown.act(vec![Action::Command(command.to_owned())]).len(), 1, "{command}");
+        let parsed = Command::parse(command).map_err(|error| vec![error]);
+        assert_eq!(
+            parsed.map_or_else(|errors| errors, |one| shown.act(vec![Action::Command(one)])).len(),
+            1,
+            "{command}"
+        );
     }
     // All colorings in turn.
     shown.run(&["color state"]);
     for color_by in ColorBy::ALL.into_iter().skip(1).chain([ColorBy::State]) {
         shown.run(&["color"]);
-        assert_eq!(shown.session.model.color_by, color_by);
+        assert_eq!(shown.color(), color_by);
     }
 }
 
@@ -311,11 +322,11 @@ fn keys_zoom_at_the_selection() {
     let mut shown = Shown::new(Sample::Training);
     let block = *shown.session.model.device_state().blocks().last().expect("a block");
     shown.session.model.select(Some(block.address));
-    shown.run(&["heatmap-zoom-in", "heatmap-zoom-in"]);
+    shown.run(&["enlarge", "enlarge"]);
     assert!(shown.view().zoom > 2.0 && shown.view().column_zoom > 2.0, "{:?}", shown.view());
-    shown.run(&["heatmap-zoom-out"; 12]);
+    shown.run(&["reduce"; 12]);
     assert_eq!((shown.view().zoom, shown.view().column_zoom), (1.0, 1.0));
-    shown.run(&["heatmap-zoom-in", "heatmap-fit"]);
+    shown.run(&["enlarge", "fit-picture"]);
     assert_eq!(shown.view(), View::default());
 }
 
@@ -347,8 +358,8 @@ fn selection_follows_the_allocation() {
         let buttons = elements(&shown.details, Tag::Button);
         buttons.into_iter().filter_map(|button| button.command.clone()).collect::<Vec<_>>()
     };
-    for command in [format!("seek {allocated_at}"), format!("seek {freed_at}"), "view address".to_owned()] {
-        assert!(links(&shown).contains(&command), "{command}");
+    for command in [format!("seek {allocated_at}"), format!("seek {freed_at}"), "address-uses".to_owned()] {
+        assert!(links(&shown).iter().any(|link| **link == *command), "{command}");
     }
     // At a moment of the later allocation, the selected one is not live.
     shown.run(&[&format!("seek {}", later.first_moment)]);
@@ -363,7 +374,7 @@ fn selection_follows_the_allocation() {
     ] {
         assert!(text.contains(&part), "{part} is missing in {text}");
     }
-    assert!(links(&shown).contains(&format!("seek {freed_at}")));
+    assert!(links(&shown).iter().any(|link| **link == format!("seek {freed_at}")));
     assert_eq!(shown.session.model.selected(), None);
     shown.run(&["deselect"]);
     assert!(shown.pixels() == at_later, "the other block was not outlined");
@@ -380,13 +391,13 @@ fn links_restore_the_look_the_panes_and_the_selection() {
     let mut shown = Shown::new(Sample::Training);
     let (one, later) = reused(&shown);
     shown.run(&["color site", "mode heatmap common", "sort heatmap free", "pane 0 events", "pane 1 heatmap"]);
-    shown.run(&["heatmap-zoom-in", "by sites stream", "pane 0 sites"]);
+    shown.run(&["enlarge", "by sites stream", "pane 0 sites"]);
     shown.run(&[
         &format!("select-allocation {:#x} {}", one.address, one.first_moment),
         &format!("seek {}", later.first_moment),
     ]);
     let group = elements(&shown.panes[0].content, Tag::Tr).into_iter().find_map(|row| row.command.clone());
-    shown.run(&[&group.expect("a group"), "pane 0 events"]);
+    shown.run(&[&group.expect("a group").0, "pane 0 events"]);
     let link = shown.link.clone();
     for part in ["color=site", "scale=common", "sort=free", "zoom=1.5,", "panes=events,heatmap", "group=stream:"] {
         assert!(link.contains(part), "{part} is missing in {link}");
@@ -396,16 +407,16 @@ fn links_restore_the_look_the_panes_and_the_selection() {
     other.session.go_to_link(&Link::parse(&link)).expect("a loaded moment");
     other.run(&[]);
     assert_eq!(other.link, link);
+    assert_eq!((other.color(), other.view().scaling), (ColorBy::Site, Scaling::Common));
+    assert_eq!(other.view().sort, SortBy::FreeShare);
     let (model, restored) = (&shown.session.model, &other.session.model);
     assert_eq!(restored.selected_group().map(|(by, _)| by), Some(GroupBy::Stream));
-    assert_eq!((restored.color_by, restored.heatmap_view.scaling), (ColorBy::Site, Scaling::Common));
-    assert_eq!(restored.heatmap_view.sort, SortBy::FreeShare);
     assert_eq!((restored.selection(), restored.selected_since()), (model.selection(), model.selected_since()));
     assert_eq!(other.session.panes.views(), shown.session.panes.views());
     other.session.go_to_link(&Link::parse("#panes=nothing&color=nothing&group=line:nothing")).expect("a loaded moment");
     other.run(&[]);
     assert_eq!(other.session.panes.views(), shown.session.panes.views(), "unknown values are ignored");
-    assert_eq!(other.session.model.color_by, ColorBy::Site);
+    assert_eq!(other.color(), ColorBy::Site);
     // A link without `since` selects what is live at its moment.
     let old = format!("#select={:#x}&event={}", later.address, later.first_moment);
     other.session.go_to_link(&Link::parse(&old)).expect("a loaded moment");

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
-use crate::files::{load_fixture, open};
+use crate::files::{command, load_fixture, open};
 use serde_json::Value;
 use vramscope_insight::group::GroupBy;
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
+use vramscope_viewer::command::Topic;
 use vramscope_viewer::draw::bitmap::Color;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::ui::{Element, Node, Tag};
@@ -14,7 +15,7 @@ use vramscope_viewer::ui::{Element, Node, Tag};
 /// Runs commands, draws until nothing changes, and returns the contents of both panes.
 fn run(session: &mut Session, commands: &[&str]) -> [PaneContent; 2] {
     session.resend();
-    let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
+    let actions = commands.iter().map(command).collect();
     let screen = Screen { sizes: [(900, 160), (700, 400), (700, 400)], scale: 1.0, is_dark: false };
     let mut request = FrameRequest { actions, screen: Some(screen), ..FrameRequest::default() };
     let mut panes: [Option<PaneContent>; 2] = [None, None];
@@ -93,7 +94,7 @@ fn flame_graph_by_group_has_the_bytes_of_the_table() {
     assert!(session.link().fragment().contains("flame;by:category"));
     let zoom = rows(&mut session, "flame", r#"{"by": "category"}"#)[1]["path"].clone();
     let zoom = u64::from_str_radix(zoom.as_str().expect("a text").trim_start_matches("0x"), 16).expect("a number");
-    let [pane, _] = run(&mut session, &[&format!("flame-zoom {zoom}")]);
+    let [pane, _] = run(&mut session, &[&format!("number flame {zoom}")]);
     assert!(text(&pane.content).contains("show all"));
     let [pane, _] = run(&mut session, &["by flame line"]);
     assert!(!text(&pane.content).contains("show all"), "another grouping shows everything");
@@ -230,7 +231,10 @@ fn recordings_with_steps_are_compared_on_one_axis_of_steps() {
     session.compare_with("gpt_varlen_expandable.vram", other).expect("both have events");
     let mut under_pointer = |command: &str| {
         run(&mut session, &[command]);
-        let surface = session.panes.surface_of(vramscope_viewer::views::ViewKind::Compare).expect("a pane shows it");
+        let surface = session
+            .panes
+            .surface_of(vramscope_viewer::views::ViewId::about(Topic::Comparison))
+            .expect("a pane shows it");
         let (kind, x, y) = (PointerKind::Move, 400.0, 150.0);
         let pointer = Pointer { surface, kind, x, y, shift: false, ctrl: false, alt: false, is_touch: false };
         let request = FrameRequest { actions: vec![Action::Pointer(pointer)], ..FrameRequest::default() };

@@ -1,6 +1,6 @@
 //! The list of events, the list of allocations, the address history, and copying tables.
 
-use crate::files::load;
+use crate::files::{command, load};
 use serde_json::Value;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, EventType, Recording, Replay};
@@ -23,7 +23,7 @@ fn open(sample: Sample) -> Session {
 fn run(session: &mut Session, commands: &[&str]) -> (Option<PaneContent>, SessionReport) {
     let mut report = SessionReport::default();
     let mut content = None;
-    let mut actions: Vec<Action> = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
+    let mut actions: Vec<Action> = commands.iter().map(command).collect();
     for _ in 0..100 {
         let request = FrameRequest { actions: std::mem::take(&mut actions), ..FrameRequest::default() };
         let [left, right] = session.frame(&request, &PageFacts::default(), &mut report).panes;
@@ -241,8 +241,6 @@ fn clicked_allocation_is_selected() {
     let (address, since) = command["select-allocation ".len()..].split_once(' ').expect("two arguments");
     assert_eq!(format!("{:#x}", session.model.selection().expect("a selection")), address);
     assert_eq!(session.model.selected_since().expect("an allocation").to_string(), since);
-    let (_, report) = run(&mut session, &["select-allocation 0xzz 1"]);
-    assert_eq!(report.messages.len(), 1);
 }
 
 #[test]
@@ -300,7 +298,7 @@ fn address_history_scrolls_once_its_moment_is_read() {
     let mut session = Session::default();
     session.model.show("drawn.vram", load("drawn.vram", &bytes(Sample::Trouble))).expect("a readable recording");
     let frame = |session: &mut Session, commands: &[&str]| {
-        let actions = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
+        let actions = commands.iter().map(command).collect();
         let request = FrameRequest { actions, ..FrameRequest::default() };
         let [left, _] = session.frame(&request, &PageFacts::default(), &mut SessionReport::default()).panes;
         left.map(|content| {

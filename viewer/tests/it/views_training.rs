@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::files::{open, open_bytes};
+use crate::files::{command, open, open_bytes};
 use serde_json::{Value, json};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
@@ -16,9 +16,9 @@ use vramscope_trace::{
 };
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::model::PeakKind;
-use vramscope_viewer::protocol::{Action, FrameRequest};
+use vramscope_viewer::protocol::FrameRequest;
 use vramscope_viewer::ui::{Node, Tag};
-use vramscope_viewer::view::computed::{DeviceHistory, StepAnalysis};
+use vramscope_viewer::view::{DeviceHistory, StepAnalysis};
 
 const DEVICE: DeviceId = DeviceId(0);
 
@@ -152,7 +152,7 @@ fn counters_at(recording: &Recording, event: u64) -> (u64, u64, u64, u64) {
 pub(crate) fn shown(session: &mut Session, view: &str, commands: &[&str]) -> String {
     session.show(view).expect("the view exists");
     session.resend();
-    let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
+    let actions = commands.iter().map(command).collect();
     let mut request = FrameRequest { actions, ..FrameRequest::default() };
     let mut text = String::new();
     // The content is complete once a frame changes nothing more.

@@ -8,10 +8,10 @@ use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::jobs::Job;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::open::RecordingLoader;
-use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
+use vramscope_viewer::protocol::{FrameRequest, PageUpdate, Screen, Surface};
 use vramscope_viewer::ui::plain_text;
 
-use crate::files::{load_fixture, open};
+use crate::files::{command, load_fixture, open};
 
 /// Collects the simulated recording.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Page {
 
     /// Runs commands, makes the jobs that the session wants, and returns the last frame.
     fn run(&mut self, commands: &[&str]) -> PageUpdate {
-        let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
+        let actions = commands.iter().map(command).collect();
         let screen = Some(Screen { sizes: [(900, 160), (900, 500), (900, 500)], scale: 1.0, is_dark: false });
         let mut report = SessionReport::default();
         let request = FrameRequest { actions, screen, ..FrameRequest::default() };
@@ -181,5 +181,5 @@ fn findings_are_one_click_from_their_view_and_moment() {
 
 /// Copies the details as text.
 fn copy_details(session: &mut Session, report: &mut SessionReport) {
-    session.act(&[Action::Command("copy-details".to_owned())], 0.0, report);
+    session.act(&[command("copy-details")], 0.0, report);
 }

@@ -111,13 +111,13 @@ const WITHOUT_EFFECT: [(&str, &str); 4] = [
 /// Commands to run before a command, so that it changes something.
 const BEFORE: [(&str, &str); 12] = [
     ("zoom-out", "w"),
-    ("heatmap-zoom-out", "W"),
+    ("reduce", "W"),
     ("view allocations", "3"),
     ("pan-left", "w"),
     ("pan-right", "w"),
     ("fit", "w"),
     ("fit-all", "w"),
-    ("heatmap-fit", "W"),
+    ("fit-picture", "W"),
     ("redo", "cz"),
     ("undo", "c"),
     ("view heatmap", "|"),

@@ -7,7 +7,7 @@ use vramscope_insight::history::History;
 use vramscope_insight::query::{Query, ScanProgress};
 use vramscope_trace::{Recording, Replay};
 
-use super::RecordingIdentity;
+use super::identity::RecordingIdentity;
 
 /// The inputs of a search for events, which begins again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]

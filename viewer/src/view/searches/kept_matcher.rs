@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vramscope_insight::query::{Matcher, Query};
 use vramscope_trace::Recording;
 
-use super::RecordingIdentity;
+use super::identity::RecordingIdentity;
 
 /// Maximum number of prepared filters that are kept: one for each pane.
 const MAX_KEPT: usize = 2;

@@ -10,7 +10,7 @@ use vramscope_trace::{DeviceId, Recording};
 
 /// Returns true if a query counts ages or lifetimes in steps.
 #[must_use]
-pub fn uses_steps(query: &Query) -> bool {
+pub(super) fn uses_steps(query: &Query) -> bool {
     let is_about_steps =
         |condition: &Condition| matches!(condition, Condition::Age(Span::Steps(_)) | Condition::Life(Span::Steps(_)));
     query.terms().iter().any(|term| is_about_steps(&term.condition))

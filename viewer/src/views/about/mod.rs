@@ -1,26 +1,83 @@
 //! Program, versions, devices, allocator settings, counters, and missing parts of the recording.
 
-use vramscope_insight::memory_summary::{SummaryUnit, SummaryValues};
+use vramscope_insight::memory_summary::{MemorySummary, MemorySummaryScan, SummaryUnit, SummaryValues};
 use vramscope_insight::placement::recording_notes;
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, FormatError, RecordingInfo};
 
 use crate::details::{is_imported, names_of_origin};
 use crate::ui::{Element, Node, Tag, facts};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent};
-use crate::view::table::{Cell, Column, Row, Table};
+use crate::view::{
+    Cell, Column, Context, Options, Registered, Row, SharedCaches, StoredOptions, Table, View, ViewContent, ViewInfo,
+};
+
+/// The view "About".
+#[derive(Default)]
+pub struct About {
+    options: Options,
+    summary: SummaryCache,
+}
+
+impl Registered for About {
+    const INFO: ViewInfo = ViewInfo::new("about", "About", ("Show program, settings and counters", &["q"]));
+}
+
+impl View for About {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, shared, &mut self.summary)
+    }
+
+    fn forget(&mut self) {
+        self.summary = None;
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = About::INFO.name;
 
 /// Text that the view "About" shows in place of facts that the recording does not contain.
 const NOT_RECORDED: &str = "not recorded";
 /// Text that the view "About" shows in place of allocator settings if the program set none.
 const DEFAULT_SETTINGS: &str = "default";
 
+/// The scan for the table of all counters, and its device.
+type SummaryCache = Option<(DeviceId, MemorySummaryScan)>;
+
+/// Maximum number of events that the computation of the table of counters visits in one frame, at
+/// about half a microsecond each.
+const EVENTS_PER_FRAME: u64 = 16_384;
+
+/// Returns the table of all counters of the context's device at its moment; `None` until the
+/// events before the moment have been visited, which may take several frames.
+///
+/// # Errors
+/// If the events before the moment are not loaded, or cannot be read.
+fn counters(
+    context: &Context<'_>,
+    shared: &mut SharedCaches,
+    cache: &mut SummaryCache,
+) -> Result<Option<MemorySummary>, FormatError> {
+    let (recording, device) = (context.recording, context.device);
+    let known = cache.take().filter(|(known, _)| *known == device);
+    let continued = known.and_then(|(_, mut scan)| scan.continue_to(recording, context.moment).then_some(scan));
+    let mut scan = match continued {
+        Some(scan) => scan,
+        None => MemorySummaryScan::new(recording, device, context.moment)?,
+    };
+    let is_done = scan.step(recording, EVENTS_PER_FRAME)?;
+    shared.is_unfinished |= !is_done;
+    let summary = is_done.then(|| scan.summary());
+    *cache = Some((device, scan));
+    Ok(summary)
+}
+
 /// Returns the content of the view "About": program, versions, devices, allocator settings and
 /// counters.
-#[must_use]
-pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent {
+fn content(context: &Context<'_>, shared: &mut SharedCaches, summary: &mut SummaryCache) -> ViewContent {
     let info = context.recording.info();
     let or = |text: &str, otherwise: &str| Node::from(if text.is_empty() { otherwise } else { text });
     let [source, writer] = names_of_origin(info);
@@ -42,7 +99,7 @@ pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent 
     rows.extend(info.devices.iter().map(|device| ("device", device_text(info, device).into())));
     rows.extend(recording_notes(info).into_iter().map(|note| ("note", note.into())));
     let mut content = ViewContent { content: vec![facts(rows).into()], ..ViewContent::default() };
-    match caches.summary(context) {
+    match counters(context, shared, summary) {
         Ok(None) => content.with_message("Counting…"),
         Ok(Some(summary)) => {
             content.content.push(Element::text(Tag::H2, "Counters at this moment (torch.cuda.memory_summary)").into());
@@ -57,7 +114,7 @@ pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent 
                 Column::number("allocated_total", "allocated in all"),
                 Column::number("freed_total", "freed in all"),
             ];
-            let mut table = Table::new(ViewKind::About.name(), "Counters", columns);
+            let mut table = Table::new(VIEW, "Counters", columns);
             for row in summary.rows() {
                 table.rows.push(summary_row(row.name.to_owned(), row.unit, &row.all));
                 for (class, values) in ["small pool", "large pool"].into_iter().zip(row.by_class.iter().flatten()) {

@@ -5,20 +5,57 @@ use vramscope_insight::group::Grouping;
 use vramscope_insight::query::Query;
 use vramscope_trace::{ByteSize, Count};
 
+use crate::command::{Command, Field};
 use crate::ui::{Attribute, Element};
 use crate::units;
 
-use super::ViewKind;
-use super::events::{known, stream_cell};
-use super::list::{ROWS_PER_FRAME, category_cell, is_selected, select_command, site_grouping};
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{progress_text, search_field};
-use crate::view::searches::{AllocationRequest, Searches};
-use crate::view::table::{Cell, Column, ColumnWidth, Row, Table};
+use crate::view::{
+    AllocationRequest, AllocationSearch, Cell, Column, ColumnWidth, Context, KeptInView, Options, ROWS_PER_FRAME,
+    Registered, Row, SharedCaches, StoredOptions, Table, Topic, View, ViewContent, ViewInfo, allocation_category,
+    cell_or_empty, is_selected, progress_text, search_field, select_command, site_grouping, stream_cell,
+};
 
-/// Name of the view "Address history" in commands and links.
-const VIEW: &str = ViewKind::Address.name();
+/// The view "Address history".
+#[derive(Default)]
+pub struct AddressHistory {
+    options: Options,
+    search: AllocationSearch,
+    row: KeptInView,
+}
+
+impl Registered for AddressHistory {
+    const INFO: ViewInfo = ViewInfo {
+        needs_history: true,
+        topic: Some(Topic::AddressUses),
+        is_searched: true,
+        ..ViewInfo::new("address", "Address history", ("Show all uses of the selected address", &["h"]))
+    };
+}
+
+impl View for AddressHistory {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, (shared, &mut self.search, &mut self.row))
+    }
+
+    fn forget(&mut self) {
+        self.search = AllocationSearch::default();
+    }
+
+    fn kept_row(&mut self) -> Option<&mut KeptInView> {
+        Some(&mut self.row)
+    }
+
+    fn accepts_filter(&self, filter: &str) -> bool {
+        filter.trim().is_empty() || parse_address(filter).is_some()
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = AddressHistory::INFO.name;
 
 /// Parses a typed address: hexadecimal with `0x`, with letters among its digits, or after `addr:`;
 /// else decimal. `None` if the text is no address.
@@ -32,18 +69,20 @@ pub fn parse_address(text: &str) -> Option<u64> {
     if text.bytes().all(|digit| digit.is_ascii_digit()) { text.parse().ok() } else { hexadecimal(text) }
 }
 
+/// The shared results, the search of the list, and the row that it keeps in view.
+type Caches<'a> = (&'a mut SharedCaches, &'a mut AllocationSearch, &'a mut KeptInView);
+
 /// Returns the content of the view "Address history": every allocation that used the typed address.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+fn content(context: &Context<'_>, options: &Options, caches: Caches<'_>) -> ViewContent {
     let content = ViewContent::with_controls([
         search_field(
             "search",
             "Address",
             "address, such as 0x7f1a2c000000",
             &options.filter,
-            &format!("filter {VIEW}"),
+            Field::Filter(VIEW.into()),
         ),
-        Element::button("Current", format!("reveal {VIEW}"))
+        Element::button("Current", Command::Reveal(Some(VIEW.into())))
             .with(Attribute::Title, "Scroll to the allocation of this moment"),
     ]);
     let typed = options.filter.trim();
@@ -59,8 +98,9 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
             return content.with_message(text);
         }
     };
-    let (summary, table) = history_of(context, options, caches, address);
-    let nothing = if caches.is_unfinished { "Searching…" } else { "No allocation of this device used the address." };
+    let (shared, search, row) = caches;
+    let (summary, table) = history_of(context, options, (shared, search, row), address);
+    let nothing = if shared.is_unfinished { "Searching…" } else { "No allocation of this device used the address." };
     content.with_list(summary, table, nothing)
 }
 
@@ -68,8 +108,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
 /// view.
 fn history_of(
     context: &Context<'_>,
-    options: &ViewOptions,
-    caches: &mut SharedCaches,
+    options: &Options,
+    (shared, search, kept_row): Caches<'_>,
     address: u64,
 ) -> (String, Table) {
     let query = Query::containing(address);
@@ -77,28 +117,27 @@ fn history_of(
     let request = AllocationRequest::new(context, &query, Scope::All, order);
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
     let matcher = || query.compile(context.recording, &[]);
-    let Searches { address: search, address_row, .. } = &mut caches.searches;
     let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
-    caches.is_unfinished |= !found.is_current();
+    shared.is_unfinished |= !found.is_current();
     let is_known = context.history.until() >= context.moment;
     let current = context.lifetimes().filter(|_| is_known).and_then(|known| known.find(address, context.moment));
     let current_row = current.and_then(|(row, _)| found.position_of(row));
-    let (first, count) = match options.limit {
-        Some(_) => options.window(),
+    let (first, count) = match options.rows.limit {
+        Some(_) => options.rows.window(),
         None => {
-            current_row.into_iter().for_each(|row| address_row.follow(row));
-            address_row.window(options.window())
+            current_row.into_iter().for_each(|row| kept_row.follow(row));
+            kept_row.window(options.rows.window())
         }
     };
     // The free time before the first row needs the allocation before it.
     let has_before = first > 0;
     // Scripts wait for the requested list.
-    let count = if options.limit.is_none() || found.is_current() { count } else { 0 };
+    let count = if options.rows.limit.is_none() || found.is_current() { count } else { 0 };
     let rows = found.rows(first - u64::from(has_before), count.saturating_add(u64::from(has_before)));
     let total = found.count().unwrap_or(0);
     let mut table = Table::new(VIEW, format!("Allocations that used {}", units::address(address)), columns());
     table.window = Some((total, first.min(total)));
-    table.scroll_to = address_row.request();
+    table.scroll_to = kept_row.request();
     let mut summary = format!("{} used {}", Count(total).of("allocation", "allocations"), units::address(address));
     summary += &match current {
         Some((_, one)) if one.is_allocated_at(context.moment) => {
@@ -109,7 +148,7 @@ fn history_of(
         None => String::new(),
     };
     summary += &progress_text("searched", found.progress.done, found.progress.total);
-    let grouping = site_grouping(&mut caches.groupings, context);
+    let grouping = site_grouping(&mut shared.groupings, context);
     let mut before: Option<&ListedAllocation> = None;
     for (index, one) in rows.iter().enumerate() {
         if index > 0 || !has_before {
@@ -168,10 +207,10 @@ fn use_row(
         Cell::Bytes(one.size),
         Cell::from(&*site),
         Cell::Event(one.first_moment),
-        known(one.allocated_until, Cell::Event),
-        known(listed.lifetime_ns, |ns| context.duration(ns)),
-        known(free_ns, |free_ns| Cell::labeled(free_text(free_ns), context.duration(free_ns))),
-        category_cell(grouping, one),
+        cell_or_empty(one.allocated_until, Cell::Event),
+        cell_or_empty(listed.lifetime_ns, |ns| context.duration(ns)),
+        cell_or_empty(free_ns, |free_ns| Cell::labeled(free_text(free_ns), context.duration(free_ns))),
+        allocation_category(grouping, one),
         Cell::Address(one.address),
         Cell::Bytes(one.requested),
         stream_cell(one.stream),
@@ -179,8 +218,8 @@ fn use_row(
     Row {
         is_selected: is_selected(context, one),
         hidden: vec![
-            ("free_before_events", known(free_events, Cell::Count)),
-            ("free_completed_at", known(one.active_until, Cell::Event)),
+            ("free_before_events", cell_or_empty(free_events, Cell::Count)),
+            ("free_completed_at", cell_or_empty(one.active_until, Cell::Event)),
             ("is_current", Cell::Flag(one.is_active_at(context.moment))),
             ("start_observed", Cell::Flag(one.start_observed)),
         ],

@@ -8,12 +8,12 @@ use vramscope_insight::bands::BandIndex;
 use vramscope_insight::composition::{DeviceRows, RowGroups};
 use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError};
 
-use crate::view::context::Context;
+use crate::view::Context;
 
 /// Cache of the picture of all allocations: indexes over a device's allocations and segments, built
 /// in steps, and the zoom of the vertical axis.
 #[derive(Default)]
-pub struct AllocationsCache {
+pub(super) struct AllocationsCache {
     /// The device and the generation of the history that `index` is of.
     source: Option<(DeviceId, u64)>,
     /// An index of the allocations by size and lifetime.
@@ -114,12 +114,12 @@ impl AllocationsCache {
     /// Returns the part of the vertical axis, in bytes, that the layout by address
     /// (`is_by_address`) or the stacked layout shows; `None` for all of it.
     #[must_use]
-    pub fn zoom(&self, is_by_address: bool) -> Option<Range<u64>> {
+    pub(super) fn zoom(&self, is_by_address: bool) -> Option<Range<u64>> {
         self.zoom.as_ref().filter(|(of, _)| *of == is_by_address).map(|(_, range)| range.clone())
     }
 
     /// Sets the part of the vertical axis, in bytes, that a layout shows; `None` for all of it.
-    pub fn set_zoom(&mut self, is_by_address: bool, range: Option<Range<u64>>) {
+    pub(super) fn set_zoom(&mut self, is_by_address: bool, range: Option<Range<u64>>) {
         self.zoom = range.map(|range| (is_by_address, range));
     }
 }

@@ -10,11 +10,10 @@ use super::labels::{TEXT, is_alternate};
 use super::outline::Outline;
 use super::scene::{AllocationsLayout, AllocationsScene};
 use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
-use crate::draw::canvas::Canvas;
 use crate::draw::group_style::GroupStyle;
 use crate::draw::picture::text_color;
 use crate::draw::surface::Surface;
-use crate::draw::text::{Align, Typesetter};
+use crate::draw::text::Align;
 use crate::draw::theme::{Texture, Theme};
 use crate::segment_map::Highlight;
 
@@ -68,12 +67,6 @@ impl Paint {
     const fn plain(color: Color) -> Self {
         Self { fill: opaque(color), ink: opaque(color), texture: Texture::None }
     }
-}
-
-/// Draws the "Allocations" view on `bitmap`, which must have the size that the scene was computed
-/// for.
-pub fn draw(scene: &AllocationsScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
 /// Draws the "Allocations" view on a surface, which must have the size that the scene was computed
@@ -270,7 +263,7 @@ fn draw_labels(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surfa
 
 /// Draws the outline of an allocation on a bitmap with the drawn view: with a thin line if the
 /// allocation is under the pointer, with a thick one if it is selected.
-pub fn draw_outline(
+pub(super) fn draw_outline(
     bitmap: &mut Bitmap,
     scene: &AllocationsScene,
     theme: &Theme,

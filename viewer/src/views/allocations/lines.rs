@@ -5,11 +5,11 @@ use vramscope_trace::{Allocation, ByteSize, Count, DurationNs};
 
 use crate::timeline::moment_text;
 use crate::units;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, Groupings, ViewOptions};
-use crate::views::allocations::{AllocationsLayout, AllocationsScene, Target};
+use crate::view::{Context, Groupings, Options, SharedCaches};
 
-use super::{AllocationsCache, grouping_of, layer_name, layers, site_name};
+use super::cache::AllocationsCache;
+use super::layers::{Layout, grouping_of, layer_name, layers, site_name};
+use super::scene::{AllocationsLayout, AllocationsScene, Target};
 
 /// Formats an event number with its time: `event 1,234 (1.23 ms)`.
 fn at(context: &Context<'_>, event: u64) -> String {
@@ -20,9 +20,9 @@ fn at(context: &Context<'_>, event: u64) -> String {
 /// Returns the lines of text about a pixel of the picture of all allocations; empty where nothing
 /// is drawn.
 #[must_use]
-pub fn lines(
+pub(super) fn lines(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     (caches, cache): (&mut SharedCaches, &AllocationsCache),
     scene: &AllocationsScene,
     point: (i32, i32),
@@ -91,7 +91,7 @@ fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allo
 /// Returns the lines of text about free or unreserved memory at a pixel of the picture by address.
 fn free_lines(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     (caches, cache): (&mut SharedCaches, &AllocationsCache),
     scene: &AllocationsScene,
     point: (i32, i32),

@@ -1,10 +1,19 @@
-//! Allocations over time: the index behind their picture, its controls, its legend and the table of
-//! the live allocations.
+//! Allocations over time: every allocation as a band, stacked or by address, and the table of the
+//! live allocations.
+//!
+//! The plot has the timeline's left and right edges, so that a pixel column shows equal moments in
+//! both. In the stacked layout, each column shows the live allocations at the column's moment of
+//! the most live bytes, older ones below; allocations less than a pixel high are added up by color
+//! on top. In the layout by address, every allocation is a rectangle at its address.
+//!
+//! [`vramscope_insight::bands`] and [`vramscope_insight::address_map`] compute both layouts; an
+//! [`AllocationsScene`] adds positions and texts.
 
 mod cache;
 mod draw;
 mod geometry;
 mod labels;
+mod layers;
 mod lines;
 mod outline;
 mod picture;
@@ -12,37 +21,71 @@ mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
-use std::sync::Arc;
-
-use vramscope_insight::composition::{CompositionColumn, OTHER_LAYER};
+use vramscope_insight::composition::OTHER_LAYER;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{Allocation, ByteSize, FormatError};
+use vramscope_trace::{ByteSize, DeviceState, FormatError};
 
+use crate::command::Command;
+use crate::draw::canvas::Canvas;
 use crate::draw::group_style::GroupStyle;
+use crate::draw::picture::{MomentAxis, draw_moment, draw_notice, draw_pointer_text, draw_ticks};
 use crate::draw::theme::Theme;
+use crate::segment_map::Highlight;
 use crate::ui::{Attribute, Element, Tag, swatch};
+use crate::view::{
+    AllocationSearch, Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches,
+    ShownMoment, StoredOptions, View, ViewContent, ViewInfo, Work, group_choice, is_nearly_read, live_allocations,
+    mode_choice,
+};
 
-use super::ViewKind;
-use super::list;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, Groupings, ViewContent, ViewOptions, is_nearly_read};
-use crate::view::controls::{choice, group_choice};
-use crate::view::groups::{group_called, group_styles};
-
-pub use cache::AllocationsCache;
-pub use draw::{draw, draw_outline};
+use cache::AllocationsCache;
 pub use geometry::Geometry;
-pub use lines::lines;
+use layers::{Layout, composition_now, group_command, grouping_of, is_by_address, layers, selected_layer};
 pub use outline::Outline;
-pub use picture::{command, outline, paint, picture_key, scene, scroll_by, selected_row, zoom_at};
-pub use scene::{AllocationsContent, AllocationsLayout, AllocationsScene, Target};
+pub use scene::{AllocationsLayout, AllocationsScene, Target};
 
-/// Name of the view "Allocations over time" in commands and links.
-const VIEW: &str = ViewKind::Allocations.name();
-/// The layouts of the view "Allocations over time": the mode's name and its text, the default
-/// first.
-const LAYOUTS: [(&str, &str); 2] = [("stacked", "stacked"), ("address", "by address")];
+/// The view "Allocations over time".
+#[derive(Default)]
+pub struct Allocations {
+    options: Options<Layout>,
+    cache: AllocationsCache,
+    /// The search of the live allocations in the table.
+    live: AllocationSearch,
+    picture: Picture,
+}
+
+/// The picture of all allocations over time.
+#[derive(Default)]
+struct Picture {
+    key: Option<PictureKey>,
+    scene: Option<AllocationsScene>,
+    axis: MomentAxis,
+    /// Text in place of a picture that cannot be computed yet.
+    waiting: Option<String>,
+    scale: f32,
+    /// When the scene was computed, by the page's clock, in milliseconds.
+    computed_ms: f64,
+    /// The outlines of the allocation under the pointer and of the selected one.
+    outlines: Vec<(Outline, Highlight)>,
+}
+
+impl Registered for Allocations {
+    const INFO: ViewInfo = ViewInfo {
+        picture_label: Some("Every allocation as a band over time"),
+        needs_history: true,
+        ..ViewInfo::new("allocations", "Allocations over time", ("Show allocations as bands over time", &["2"]))
+    };
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Allocations::INFO.name;
+/// Minimum time in milliseconds between two computations of the picture while its recording grows.
+const LEAST_INTERVAL_MS: f64 = 250.0;
+/// Changes of allocations that take about as long as reading an event of the recording.
+const CHANGES_PER_EVENT: u64 = 3;
+/// Text on the picture while the smaller allocations are not drawn yet.
+const PAINTING: &str = "Drawing the smaller allocations…";
 /// The groupings that the view "Allocations over time" offers.
 const GROUPINGS: [GroupBy; 9] = [
     GroupBy::Site,
@@ -60,22 +103,179 @@ const LEGEND_GROUPS: usize = 10;
 /// Text in place of the picture of all allocations before anything has been read.
 const READING: &str = "Reading the recording…";
 
-/// Returns the grouping that the options of the view "Allocations over time" set: by site unless
-/// the user chose another.
-fn grouping_of(options: &ViewOptions) -> GroupBy {
-    options.by.unwrap_or(GroupBy::Site)
+impl View for Allocations {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, (shared, &mut self.live))
+    }
+
+    fn forget(&mut self) {
+        (self.cache, self.live, self.picture) = Default::default();
+    }
+
+    fn work(&mut self, context: &Context<'_>, shared: &mut SharedCaches, max_events: u64) -> Result<Work, FormatError> {
+        let max_changes = usize::try_from(max_events.saturating_mul(CHANGES_PER_EVENT)).unwrap_or(usize::MAX);
+        let shown = |cache: &AllocationsCache, shared: &mut SharedCaches| {
+            let waiting = waiting_text(context, &self.options, shared, cache);
+            (waiting, picture::picture_key(context, &self.options, shared, cache))
+        };
+        let before = shown(&self.cache, shared);
+        let has_more = advance(context, &self.options, (shared, &mut self.cache), max_changes)?;
+        Ok(Work { has_more, has_changed: before != shown(&self.cache, shared) })
+    }
+
+    fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
+        self.compute(context, shared, frame)
+    }
+
+    fn has_picture(&self) -> bool {
+        self.picture.waiting.is_some() || self.picture.scene.is_some()
+    }
+
+    fn draw(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
+        let Picture { scene, axis, waiting, scale, .. } = &self.picture;
+        match (scene, waiting) {
+            (_, Some(text)) => draw_notice(canvas, text, *scale, theme),
+            (Some(scene), None) => {
+                draw::draw_on(scene, theme, canvas);
+                draw_ticks(canvas, axis, scene.geometry.plot.y1, *scale, theme);
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn hover(&mut self, context: &Context<'_>, shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
+        self.picture.outlines = self.outlines(context, shared, point);
+        let Some((scene, point)) = self.picture.shown().zip(point) else { return Vec::new() };
+        lines::lines(context, &self.options, (shared, &self.cache), scene, point)
+    }
+
+    fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, moment: ShownMoment) {
+        let Some(scene) = self.picture.shown() else { return };
+        let (plot, scale) = (scene.geometry.plot, self.picture.scale);
+        for (outline, highlight) in &self.picture.outlines {
+            draw::draw_outline(canvas.bitmap, scene, theme, outline, *highlight);
+        }
+        draw_moment(canvas.bitmap, &self.picture.axis, moment, (plot.y0, plot.y1), scale, theme);
+        if !scene.is_complete() {
+            draw_pointer_text(canvas, &[PAINTING.to_owned()], (plot.x0, plot.y0), scale, theme);
+        }
+    }
+
+    fn click(&mut self, context: &Context<'_>, shared: &mut SharedCaches, point: Pixel) -> Option<Command> {
+        picture::command(context, &self.options, shared, self.picture.shown()?.hit(point)?)
+    }
+
+    fn moment_axis(&self) -> Option<&MomentAxis> {
+        self.picture.shown().map(|_| &self.picture.axis)
+    }
+
+    fn input(&mut self, _device: &DeviceState, input: PictureInput) -> bool {
+        let Some(scene) = self.picture.shown() else { return false };
+        let is_by_address = matches!(scene.layout(), AllocationsLayout::ByAddress(_));
+        let zoom = match input {
+            PictureInput::Wheel { point, factor, ctrl: true, .. } => picture::zoom_at(scene, point.1, 1.0 / factor),
+            PictureInput::Wheel { pixels: (_, y), alt: true, .. } => picture::scroll_by(scene, -y),
+            PictureInput::DoubleClick => None,
+            _ => return false,
+        };
+        self.cache.set_zoom(is_by_address, zoom);
+        // A double click also shows the whole recording.
+        input != PictureInput::DoubleClick
+    }
+
+    fn change_layout(&mut self) -> bool {
+        let other = if is_by_address(&self.options) { Layout::Stacked } else { Layout::ByAddress };
+        self.options.mode = Some(other);
+        true
+    }
 }
 
-/// Returns true if the picture shows allocations by address.
-#[must_use]
-pub fn is_by_address(options: &ViewOptions) -> bool {
-    options.mode.as_deref() == Some(LAYOUTS[1].0)
+impl Picture {
+    /// Returns the scene; `None` while a text is shown in its place.
+    fn shown(&self) -> Option<&AllocationsScene> {
+        self.scene.as_ref().filter(|_| self.waiting.is_none())
+    }
 }
 
-/// Returns the name of the layout (mode) that is not shown.
-#[must_use]
-pub fn other_layout(options: &ViewOptions) -> &'static str {
-    LAYOUTS[usize::from(!is_by_address(options))].0
+impl Allocations {
+    /// Returns the picture; `None` if it has not been computed yet.
+    #[must_use]
+    pub fn scene(&self) -> Option<&AllocationsScene> {
+        self.picture.shown()
+    }
+
+    /// Computes the picture again if its inputs have changed. If the picture is an address map,
+    /// each call paints a bounded part of it. Returns true if the picture must be drawn.
+    fn compute(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
+        let axis = frame.axis();
+        self.picture.scale = frame.scale;
+        let waiting = waiting_text(context, &self.options, shared, &self.cache);
+        let numbers = picture::picture_key(context, &self.options, shared, &self.cache);
+        let Some(numbers) = numbers.filter(|_| waiting.is_none() && axis.edges().len() > 1) else {
+            let text = Some(waiting.unwrap_or_default());
+            let key = Some(frame.key(Vec::new()));
+            let has_changed = self.picture.waiting != text || self.picture.key != key;
+            (self.picture.waiting, self.picture.key) = (text, key);
+            return has_changed;
+        };
+        let until = numbers.until.len();
+        let key = frame.chart_key([numbers.until, numbers.chosen].concat());
+        if self.picture.key.as_ref() != Some(&key) {
+            if self.picture.shown().is_some() && self.is_too_early(frame, &key, until) {
+                shared.is_unfinished = true;
+                return false;
+            }
+            let geometry = Geometry::new(key.size, key.scale);
+            let scene = picture::scene(context, &self.options, (shared, &self.cache), (axis.edges(), geometry));
+            let Some(scene) = scene else { return false };
+            shared.is_unfinished |= !scene.is_complete();
+            self.picture = Picture {
+                key: Some(key),
+                scene: Some(scene),
+                axis: axis.clone(),
+                waiting: None,
+                computed_ms: frame.clock_ms,
+                ..std::mem::take(&mut self.picture)
+            };
+            return true;
+        }
+        let Some(scene) = self.picture.scene.as_mut().filter(|scene| !scene.is_complete()) else { return false };
+        shared.is_unfinished |= picture::paint(context, &self.options, (shared, &self.cache), scene);
+        true
+    }
+
+    /// Returns true if the picture should not be recomputed yet: the last one is less than 250 ms
+    /// old, and since then only the recording has grown. The first `until` numbers of the key grow
+    /// with the recording.
+    fn is_too_early(&self, frame: &PictureFrame<'_>, key: &PictureKey, until: usize) -> bool {
+        let Some(before) = &self.picture.key else { return false };
+        let has_grown = before.numbers.get(..until) != key.numbers.get(..until) || frame.is_following;
+        let is_same = before.numbers.get(until..) == key.numbers.get(until..)
+            && (before.size, before.scale, before.is_dark) == (key.size, key.scale, key.is_dark);
+        let age_ms = frame.clock_ms - self.picture.computed_ms;
+        frame.is_growing && has_grown && is_same && (0.0..LEAST_INTERVAL_MS).contains(&age_ms)
+    }
+
+    /// Returns the outlines of the allocation at the pointer's pixel and of the selected one.
+    fn outlines(
+        &self,
+        context: &Context<'_>,
+        shared: &mut SharedCaches,
+        point: Option<Pixel>,
+    ) -> Vec<(Outline, Highlight)> {
+        let Some(scene) = self.picture.shown() else { return Vec::new() };
+        let hovered = point.and_then(|point| match scene.hit(point) {
+            Some(Target::Allocation { row }) => Some(row),
+            _ => None,
+        });
+        let rows = [(hovered, Highlight::Hovered), (picture::selected_row(context), Highlight::Selected)];
+        let mut outline = |row| picture::outline(context, &self.options, shared, scene, row);
+        rows.into_iter().filter_map(|(row, highlight)| Some((outline(row?), highlight))).collect()
+    }
 }
 
 /// Advances the index behind the picture of all allocations by about `max_changes` changes of
@@ -83,9 +283,9 @@ pub fn other_layout(options: &ViewOptions) -> &'static str {
 ///
 /// # Errors
 /// If an event cannot be read.
-pub fn advance(
+fn advance(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     (caches, cache): (&mut SharedCaches, &mut AllocationsCache),
     max_changes: usize,
 ) -> Result<bool, FormatError> {
@@ -105,57 +305,11 @@ pub fn advance(
     Ok(!is_done)
 }
 
-/// A layer of the stacked picture of all allocations: the name, color and texture of its group.
-#[derive(Clone, Debug)]
-struct Layer {
-    name: Arc<str>,
-    style: GroupStyle,
-}
-
-/// Returns the layers of the stacked picture, without the layer of all other groups; empty until
-/// the composition has been built.
-fn layers(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches) -> Vec<Layer> {
-    let SharedCaches { compositions, block_groups, .. } = caches;
-    let Some(composition) = compositions.get(context.device, by) else { return Vec::new() };
-    let groups = composition.groups().to_vec();
-    let grouping = composition.grouping();
-    let styles = group_styles(block_groups, (context.recording, context.all_devices), grouping, &groups);
-    let mut name = |group: u32| grouping.cached_name(context.definitions(), group);
-    groups.into_iter().zip(styles).map(|(group, style)| Layer { name: name(group), style }).collect()
-}
-
-/// Returns the index of the layer that shows the selected group: its own layer, or the layer of all
-/// other groups. `None` if no group of this grouping is selected.
-fn selected_layer(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches, layers: &[Layer]) -> Option<u8> {
-    let (_, group) = context.selected_group.filter(|(of, _)| *of == by)?;
-    // The composition has its own numbers of groups.
-    let name = caches.groupings.get(by, context.recording).cached_name(context.definitions(), group);
-    let layer = (0..OTHER_LAYER).zip(layers).find(|(_, layer)| layer.name == name);
-    Some(layer.map_or(OTHER_LAYER, |(layer, _)| layer))
-}
-
-/// Returns the live bytes of every layer at the moment on the screen; `None` until the composition
-/// has been built.
-fn composition_now(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches) -> Option<CompositionColumn> {
-    let composition = caches.compositions.get(context.device, by)?;
-    let (columns, _) = composition.columns(context.history, context.device, &[context.moment; 2])?;
-    columns.first().copied()
-}
-
-/// Returns the command that selects the group called `name`; `None` if there is no such group among
-/// the live blocks.
-fn group_command(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches, name: &str) -> Option<String> {
-    let (definitions, grouping) = (context.definitions(), caches.groupings.get(by, context.recording));
-    let known = (0..grouping.len() as u32).find(|&group| *grouping.cached_name(definitions, group) == *name);
-    let group = known.or_else(|| group_called(name, grouping, definitions, context.state))?;
-    Some(format!("group {} {group}", by.name()))
-}
-
 /// Returns the text that is shown in place of the picture of all allocations until that can be
 /// computed; then `None`.
-pub fn waiting_text(
+fn waiting_text(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     caches: &mut SharedCaches,
     cache: &AllocationsCache,
 ) -> Option<String> {
@@ -169,7 +323,7 @@ pub fn waiting_text(
         let known = context.recording.end_event().saturating_sub(first);
         return Some(format!("Reading the recording: {}", tenths(read, known)));
     }
-    if picture_key(context, options, caches, cache).is_some() {
+    if picture::picture_key(context, options, caches, cache).is_some() {
         return None;
     }
     let (done, total) = cache.progress(lifetimes);
@@ -190,19 +344,22 @@ fn tenths(done: u64, total: u64) -> String {
 
 /// Returns the content of the view "Allocations over time" beside its picture: controls, legend,
 /// and the table of live allocations.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+fn content(
+    context: &Context<'_>,
+    options: &Options<Layout>,
+    (caches, search): (&mut SharedCaches, &mut AllocationSearch),
+) -> ViewContent {
     let by = grouping_of(options);
-    let layout = LAYOUTS[usize::from(is_by_address(options))].0;
+    let layout = options.mode.unwrap_or(Layout::Stacked);
     let mut content = ViewContent::with_controls([
-        choice("layout", &format!("mode {VIEW}"), layout, LAYOUTS),
+        mode_choice("layout", VIEW, &layout, Layout::MENU),
         group_choice(VIEW, by, &GROUPINGS),
     ]);
     content.legend.push(legend(context, by, caches).into());
     if context.history.until() < context.moment || context.lifetimes().is_none() {
         return content;
     }
-    let (summary, table) = list::live(VIEW, context, options, caches);
+    let (summary, table) = live_allocations(VIEW, context, options, (caches, search));
     content.content.push(Element::text(Tag::P, summary).with_class("summary").into());
     content.with_table(table)
 }
@@ -246,16 +403,4 @@ fn legend_item(sample: Element, name: Element, bytes: u64) -> Element {
 /// Creates a sample of a layer's color and texture.
 fn sample(style: GroupStyle, theme: &Theme) -> Element {
     swatch(style.color(theme)).with_texture(theme, style.texture(theme))
-}
-
-/// Returns the name of an allocation's site as lists show it.
-fn site_name(context: &Context<'_>, groupings: &mut Groupings, one: &Allocation) -> Arc<str> {
-    let grouping = list::site_grouping(groupings, context);
-    let group = grouping.group_of_allocation(one);
-    grouping.cached_name(context.definitions(), group)
-}
-
-/// Returns the name of a layer; `all others` for the last one.
-fn layer_name(layers: &[Layer], layer: u8) -> &str {
-    layers.get(usize::from(layer)).map_or("all others", |layer| &layer.name)
 }

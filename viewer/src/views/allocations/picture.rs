@@ -9,16 +9,15 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::query::Now;
 use vramscope_trace::Allocation;
 
+use crate::command::Command;
 use crate::draw::group_style::GroupStyle;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, Groupings, ViewOptions};
-use crate::view::searches::ShownFilter;
-use crate::views::allocations::{AllocationsContent, AllocationsLayout, AllocationsScene, Geometry, Outline, Target};
-use crate::views::list::select_command;
+use crate::view::{Context, Groupings, Options, SharedCaches, ShownFilter, select_command};
 
-use super::{
-    AllocationsCache, group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name,
-};
+use super::cache::AllocationsCache;
+use super::geometry::Geometry;
+use super::layers::{Layout, group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name};
+use super::outline::Outline;
+use super::scene::{AllocationsContent, AllocationsLayout, AllocationsScene, Target};
 
 /// Maximum number of allocations of the picture by address that are painted in one frame, at about
 /// 100 ns each.
@@ -30,7 +29,7 @@ const LEAST_BYTES: u64 = 4096;
 /// The inputs of the picture of all allocations, apart from its columns and size; the picture is
 /// computed again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PictureKey {
+pub(super) struct PictureKey {
     /// The user's choices, and the recording.
     pub chosen: Vec<u64>,
     /// The moments up to which composition, index and reserved memory are complete.
@@ -39,9 +38,9 @@ pub struct PictureKey {
 
 /// Returns the inputs of the picture of all allocations; `None` until the picture can be computed.
 #[must_use]
-pub fn picture_key(
+pub(super) fn picture_key(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     caches: &mut SharedCaches,
     cache: &AllocationsCache,
 ) -> Option<PictureKey> {
@@ -66,9 +65,9 @@ pub fn picture_key(
 /// Computes the picture of all allocations with a column between each two moments of `edges`;
 /// `None` until it can be computed. A picture by address is then painted by calls of [`paint`].
 #[must_use]
-pub fn scene(
+pub(super) fn scene(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     (caches, cache): (&mut SharedCaches, &AllocationsCache),
     (edges, geometry): (&[u64], Geometry),
 ) -> Option<AllocationsScene> {
@@ -127,9 +126,9 @@ fn outline_matches(context: &Context<'_>, caches: &SharedCaches, scene: &mut All
 /// Paints the next allocations of a picture by address into `scene`, with their names. Returns true
 /// if more are left to paint.
 #[must_use]
-pub fn paint(
+pub(super) fn paint(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     (caches, cache): (&mut SharedCaches, &AllocationsCache),
     scene: &mut AllocationsScene,
 ) -> bool {
@@ -151,9 +150,9 @@ fn site_of(context: &Context<'_>, groupings: &mut Groupings, row: u32) -> String
 
 /// Returns the outline of allocation `row` of the device in the picture of all allocations.
 #[must_use]
-pub fn outline(
+pub(super) fn outline(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     caches: &mut SharedCaches,
     scene: &AllocationsScene,
     row: u32,
@@ -166,7 +165,7 @@ pub fn outline(
 /// Returns the number of the selected allocation among the device's allocations; `None` if none is
 /// selected.
 #[must_use]
-pub fn selected_row(context: &Context<'_>) -> Option<u32> {
+pub(super) fn selected_row(context: &Context<'_>) -> Option<u32> {
     let (address, since) = context.selection?;
     let (row, one) = context.lifetimes()?.find(address, since?)?;
     (one.address == address).then_some(row)
@@ -175,17 +174,17 @@ pub fn selected_row(context: &Context<'_>) -> Option<u32> {
 /// Returns the command that a click on `target` runs: one that selects an allocation or a group of
 /// small ones. `None` where a click goes to the moment, as on the timeline.
 #[must_use]
-pub fn command(
+pub(super) fn command(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Layout>,
     caches: &mut SharedCaches,
     target: Target,
-) -> Option<String> {
+) -> Option<Command> {
     match target {
         Target::Allocation { row } => {
             let allocation = context.lifetimes()?.row(row)?;
             let is_selected = selected_row(context) == Some(row);
-            Some(if is_selected { "deselect-allocation".to_owned() } else { select_command(&allocation) })
+            Some(if is_selected { Command::DeselectAllocation } else { select_command(&allocation) })
         }
         Target::Small { layer, .. } => {
             let by = grouping_of(options);
@@ -213,7 +212,7 @@ fn vertical(scene: &AllocationsScene) -> (Range<u64>, Range<u64>) {
 /// Returns the part of the vertical axis, in bytes, that is `factor` times as long as the shown
 /// one, with the byte at pixel row `y` unmoved; `None` for the whole axis.
 #[must_use]
-pub fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<Range<u64>> {
+pub(super) fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<Range<u64>> {
     let (shown, all) = vertical(scene);
     let plot = scene.geometry.plot;
     let (length, whole) = ((shown.end - shown.start) as f64, (all.end - all.start) as f64);
@@ -229,7 +228,7 @@ pub fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<Range<u6
 /// Returns the part of the vertical axis, in bytes, after scrolling up by `pixels`; `None` for the
 /// whole axis.
 #[must_use]
-pub fn scroll_by(scene: &AllocationsScene, pixels: f64) -> Option<Range<u64>> {
+pub(super) fn scroll_by(scene: &AllocationsScene, pixels: f64) -> Option<Range<u64>> {
     let (shown, all) = vertical(scene);
     let length = shown.end - shown.start;
     if length >= all.end - all.start {

@@ -9,11 +9,18 @@ use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, SiteId, StreamId};
 
 use super::draw::{EMPTY, FIRST_LAYER, band_codes, edge_code, layer_code, map_codes};
 use super::labels::is_alternate;
+use super::scene::AllocationsContent;
 use super::*;
 use crate::draw::bitmap::{Bitmap, Color, Rect};
+use crate::draw::canvas::Canvas;
 use crate::draw::text::Typesetter;
 use crate::draw::theme::Theme;
 use crate::segment_map::Highlight;
+
+/// Draws a scene on a bitmap.
+fn draw(scene: &AllocationsScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    super::draw::draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
+}
 
 /// Number of moments of the test history.
 const MOMENTS: u64 = 4_000;
@@ -213,7 +220,7 @@ fn outline_encloses_the_pixels_of_its_allocation() {
             assert!(outline.columns.iter().any(contains), "row {row} at {point:?}");
             let mut bitmap = Bitmap::new(view.size.0, view.size.1, theme.background);
             draw(&scene, &theme, &mut bitmap, &mut typesetter);
-            draw_outline(&mut bitmap, &scene, &theme, &outline, Highlight::Selected);
+            super::draw::draw_outline(&mut bitmap, &scene, &theme, &outline, Highlight::Selected);
             let &(x, y0, _) = &outline.columns[0];
             assert_eq!(bitmap.pixel(x, y0), Some(theme.cursor));
         }

@@ -4,23 +4,26 @@ use vramscope_insight::difference::MomentFigures;
 use vramscope_trace::Recording;
 
 use crate::comparison::{Side, recording_of};
-use crate::view::context::Context;
-use crate::view::table::{Cell, Column, Row, Table};
-use crate::views::ViewKind;
+use crate::view::{Cell, Column, Context, Row, Table};
 
 /// A function that returns one byte count of a moment's figures.
 type Figure = fn(&MomentFigures) -> u64;
 
-/// Returns a table with the figures of both compared moments. It has figures of whole recordings
-/// only if recordings or devices are compared.
-pub(super) fn table(context: &Context<'_>, sides: &[Side; 2], figures: &[MomentFigures; 2]) -> Table {
+/// Returns a table of `view` with the figures of both compared moments. It has figures of whole
+/// recordings only if recordings or devices are compared.
+pub(super) fn table(
+    view: &'static str,
+    context: &Context<'_>,
+    sides: &[Side; 2],
+    figures: &[MomentFigures; 2],
+) -> Table {
     let columns = vec![
         Column::text("name", ""),
         Column::number("a", "A"),
         Column::number("b", "B"),
         Column::number("change", "change"),
     ];
-    let mut table = Table::new(ViewKind::Compare.name(), "Counters at A and at B", columns);
+    let mut table = Table::new(view, "Counters at A and at B", columns);
     let at_moments: [(&str, Figure); 7] = [
         ("allocated", |figures| figures.counters.allocated),
         ("pending free", MomentFigures::pending_bytes),

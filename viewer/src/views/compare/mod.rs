@@ -9,39 +9,93 @@ use vramscope_insight::placement::recorded_settings;
 use vramscope_trace::sort::{sort_by, sort_by_key};
 use vramscope_trace::{Count, DurationNs};
 
-use crate::comparison::{AxisUnit, CompareCache, Moments, NAMES, Side, Unavailable, recording_of, side_color};
+use crate::comparison::{
+    AxisUnit, CompareCache, ComparisonPicture, Moments, NAMES, Side, Unavailable, recording_of, side_color,
+};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, Groupings, ViewContent, ViewOptions};
-use crate::view::controls::{choice, event_link, group_choice, group_title};
-use crate::view::table::{Cell, Column, Table};
-use crate::view::table_builder::TableBuilder;
+use crate::command::{Command, Field, PageCommand};
+use crate::draw::canvas::Canvas;
+use crate::draw::theme::Theme;
+use crate::view::{
+    Cell, Column, Context, Groupings, Options, PictureFrame, Pixel, Registered, SharedCaches, StoredOptions, Table,
+    TableBuilder, Topic, View, ViewContent, ViewInfo, ViewMode, choice, event_link, group_choice, group_title,
+};
 
-/// Name of the view "Compare" in commands and links.
-const VIEW: &str = ViewKind::Compare.name();
+/// The view "Compare". Its number is the index of the unit of its axis.
+#[derive(Default)]
+pub struct Compare {
+    options: Options<Moments>,
+    picture: ComparisonPicture,
+}
+
+impl Registered for Compare {
+    const INFO: ViewInfo = ViewInfo {
+        picture_label: Some("Allocated and reserved bytes of both sides over time, and their heatmaps"),
+        needs_history: true,
+        topic: Some(Topic::Comparison),
+        ..ViewInfo::new("compare", "Compare", ("Compare two recordings, devices or moments", &["j"]))
+    };
+}
+
+impl ViewMode for Moments {
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|moments| moments.name() == name)
+    }
+
+    fn name(&self) -> String {
+        Self::name(*self).to_owned()
+    }
+}
+
+impl View for Compare {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared, &mut self.picture.cache)
+    }
+
+    fn forget(&mut self) {
+        self.picture = ComparisonPicture::default();
+    }
+
+    fn update_picture(&mut self, context: &Context<'_>, _shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
+        let moments = self.options.mode.unwrap_or_default();
+        let is_known = self.picture.cache.update(context, moments, axis_unit(&self.options)).is_ok();
+        self.picture.update(context, frame, is_known)
+    }
+
+    fn has_picture(&self) -> bool {
+        self.picture.scene().is_some()
+    }
+
+    fn draw(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
+        self.picture.draw(canvas, theme);
+    }
+
+    fn hover(&mut self, _context: &Context<'_>, _shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
+        self.picture.values(point)
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Compare::INFO.name;
 /// Maximum number of groups in the table of differences on the page; scripts get all groups.
 const SHOWN_ROWS: usize = 200;
 
-/// Returns the moments that the options of the view "Compare" choose.
-#[must_use]
-pub fn moments(options: &ViewOptions) -> Moments {
-    Moments::from_name(options.mode.as_deref().unwrap_or_default())
-}
-
 /// Returns the content of the view "Compare" beside its picture: controls, summary, figures and
 /// groups.
-#[must_use]
-pub fn content(
+fn content(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Moments>,
     caches: &mut SharedCaches,
     cache: &mut CompareCache,
 ) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
-    let moments = moments(options);
+    let moments = options.mode.unwrap_or_default();
     let wanted = axis_unit(options);
     let mut content = match cache.update(context, moments, wanted) {
         Ok(sides) => {
@@ -58,8 +112,7 @@ pub fn content(
 
 /// Returns the unit that the options of the view "Compare" choose for the chart's axis: steps by
 /// default.
-#[must_use]
-pub fn axis_unit(options: &ViewOptions) -> AxisUnit {
+fn axis_unit(options: &Options<Moments>) -> AxisUnit {
     let chosen = options.number.and_then(|number| AxisUnit::ALL.get(usize::try_from(number).ok()?));
     chosen.copied().unwrap_or(AxisUnit::Steps)
 }
@@ -74,7 +127,7 @@ fn controls(context: &Context<'_>, by: GroupBy, moments: Moments, unit: AxisUnit
         let named: Vec<(String, String)> =
             choices.iter().map(|choice| (choice.name(), subject_title(context, *choice))).collect();
         let options = named.iter().map(|(name, title)| (&**name, &**title));
-        controls.push(choice("with", "compare-with", &subject.name(), options).into());
+        controls.push(choice("with", Field::CompareWith, &subject.name(), options).into());
         let now = match subject {
             CompareWith::Recording(_) => "this moment, same time from the start",
             _ => "this moment",
@@ -82,21 +135,22 @@ fn controls(context: &Context<'_>, by: GroupBy, moments: Moments, unit: AxisUnit
         if matches!(subject, CompareWith::Recording(_) | CompareWith::Device(_)) {
             let titles = ["their peaks", "their ends", now, "this step"];
             let options = Moments::ALL.map(Moments::name).into_iter().zip(titles);
-            controls.push(choice("at", &format!("mode {VIEW}"), moments.name(), options).into());
+            controls.push(choice("at", Field::Mode(VIEW.into()), Moments::name(moments), options).into());
         }
         controls.push(group_choice(VIEW, by, &GroupBy::ALL).into());
         if matches!(subject, CompareWith::Recording(_) | CompareWith::Device(_)) {
             let units = ["0", "1", "2"].into_iter().zip(AxisUnit::ALL.map(AxisUnit::name));
             let current = (unit as u8).to_string();
-            controls.push(choice("axis", &format!("number {VIEW}"), &current, units).into());
+            controls.push(choice("axis", Field::Number(VIEW.into()), &current, units).into());
         }
     }
-    controls.push(Element::button("Pin this moment", "pin-moment").into());
+    controls.push(Element::button("Pin this moment", Command::PinMoment).into());
     match comparison.second() {
-        None => controls.push(Element::button("Open a second recording…", "compare").into()),
+        None => controls.push(Element::button("Open a second recording…", Command::Page(PageCommand::Compare)).into()),
         Some(second) => {
             let title = format!("Close {}", second.name);
-            controls.push(Element::button("Close the second", "compare-close").with(Attribute::Title, title).into());
+            controls
+                .push(Element::button("Close the second", Command::CloseSecond).with(Attribute::Title, title).into());
         }
     }
     controls
@@ -128,10 +182,14 @@ fn explain(unavailable: &Unavailable) -> ViewContent {
         Unavailable::Impossible(reason) => ViewContent::message(reason),
         Unavailable::Nothing => {
             let choices = [
-                ("Two recordings, for example of two allocator settings:", "Open a second recording…", "compare"),
-                ("Two moments of this recording:", "Pin this moment", "pin-moment"),
+                (
+                    "Two recordings, for example of two allocator settings:",
+                    "Open a second recording…",
+                    Command::Page(PageCommand::Compare),
+                ),
+                ("Two moments of this recording:", "Pin this moment", Command::PinMoment),
             ];
-            let item = |(text, title, command): (&str, &str, &str)| {
+            let item = |(text, title, command): (&str, &str, Command)| {
                 Element::new(Tag::Li).with_text(text).with_child(Element::button(title, command))
             };
             let list = Element::new(Tag::Ul).with_class("compare-choices").with_children(choices.map(item));
@@ -145,7 +203,7 @@ fn explain(unavailable: &Unavailable) -> ViewContent {
 /// Returns the content of a comparison of two sides: summary, figures and groups by `by`.
 fn compared(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Moments>,
     (groupings, cache): (&mut Groupings, &mut CompareCache),
     by: GroupBy,
     sides: &[Side; 2],
@@ -162,12 +220,12 @@ fn compared(
         content.content.push(Element::text(Tag::P, sentence).with_class("summary").into());
     }
     let mut table = groups_table(context, options, by, sides, &rows);
-    let shown_rows = options.limit.map_or(SHOWN_ROWS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let shown_rows = options.rows.limit.map_or(SHOWN_ROWS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let hidden_rows = table.rows.len().saturating_sub(shown_rows) as u64;
     table.rows.truncate(shown_rows);
     let figures = Element::new(Tag::Div)
         .with_child(Element::text(Tag::H2, "Counters"))
-        .with_child(figures::table(context, sides, &figures).element());
+        .with_child(figures::table(VIEW, context, sides, &figures).element());
     let mut groups = Element::new(Tag::Div)
         .with_child(Element::text(Tag::H2, format!("Live memory by {}", group_title(by))))
         .with_child(Element::text(Tag::P, kinds_text(&rows)))
@@ -230,7 +288,7 @@ fn kinds_text(rows: &[DifferenceRow]) -> String {
 /// user chose.
 fn groups_table(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Moments>,
     by: GroupBy,
     sides: &[Side; 2],
     rows: &[DifferenceRow],
@@ -265,7 +323,7 @@ fn groups_table(
             // Groups of the second recording cannot be shown by the other views.
             let groups = [(&sides[1], one.b_group), (&sides[0], one.a_group)];
             let group = groups.into_iter().find_map(|(side, group)| group.filter(|_| !side.is_second));
-            row.command = group.map(|group| format!("group {} {group}", by.name()));
+            row.command = group.map(|group| Command::Group(by, group, None));
             row.color = Some(side_color(context.theme, usize::from(one.change_bytes > 0)));
         })
         .build();

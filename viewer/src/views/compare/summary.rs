@@ -5,7 +5,7 @@ use vramscope_trace::{ByteSize, Count, Percent, Recording};
 
 use super::figures::peaks;
 use crate::comparison::{Side, recording_of};
-use crate::view::context::Context;
+use crate::view::Context;
 
 /// Text that a comparison shows in place of allocator settings if the program set none.
 const DEFAULT_SETTINGS: &str = "default";

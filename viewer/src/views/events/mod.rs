@@ -1,30 +1,103 @@
 //! The list of all events, or of the events that match a filter.
 
-use std::sync::Arc;
-
-use vramscope_insight::events::{EventListError, EventRow};
+use vramscope_insight::events::{EventListError, EventRow, MatchSearch};
 use vramscope_insight::group::{GroupBy, Grouping, pool_name};
 use vramscope_insight::query::Query;
-use vramscope_trace::{AllocationOrigin, Count, EventType, StreamId, site_name};
+use vramscope_trace::{AllocationOrigin, Count, EventType, FormatError, StreamId, site_name};
 
+use crate::command::{Command, Direction};
 use crate::timeline::moment_text;
 use crate::ui::{Attribute, Element};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{choice, filter_field, parse_filter, progress_text};
-use crate::view::searches::{FoundEvents, Searches, uses_steps};
-use crate::view::table::{Cell, Column, ColumnWidth, Row, Sorting, Table};
-use crate::view::table_builder::TableBuilder;
+use crate::view::{
+    Cell, Column, ColumnWidth, Context, EventSearch, FoundEvents, KeptInView, Options, Registered, Row, SharedCaches,
+    Sorting, StoredOptions, Table, TableBuilder, Topic, View, ViewContent, ViewInfo, Work, cell_or_empty, filter_field,
+    mode_choice, modes, parse_filter, progress_text, step_starts, stream_cell,
+};
 
-/// Name of the view "Events" in commands and links.
-const VIEW: &str = ViewKind::Events.name();
+/// The view "Events".
+#[derive(Default)]
+pub struct Events {
+    options: Options<Mode>,
+    search: EventSearch,
+    row: KeptInView,
+}
+
+impl Registered for Events {
+    const INFO: ViewInfo = ViewInfo {
+        needs_history: true,
+        is_about_events: true,
+        topic: Some(Topic::Events),
+        is_searched: true,
+        ..ViewInfo::new("events", "Events", ("List the events", &["9"]))
+    };
+}
+
+impl View for Events {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, (shared, &mut self.search, &mut self.row))
+    }
+
+    fn forget(&mut self) {
+        self.search = EventSearch::default();
+    }
+
+    fn work(
+        &mut self,
+        context: &Context<'_>,
+        _shared: &mut SharedCaches,
+        max_events: u64,
+    ) -> Result<Work, FormatError> {
+        let (has_more, has_changed) = self.search.work(context.recording, max_events);
+        Ok(Work { has_more, has_changed })
+    }
+
+    fn find_match(
+        &mut self,
+        context: &Context<'_>,
+        shared: &mut SharedCaches,
+        direction: Direction,
+    ) -> Result<MatchSearch, String> {
+        let query = parse_filter(&self.options.filter).map_err(|error| error.text_content())?;
+        let steps = step_starts(context, &mut shared.searches, &query);
+        let mut found = self.search.found_events(context.recording, &query, steps, context.moment);
+        match found.neighbor(context.moment, direction.is_forward(), EVENTS_PER_STEP) {
+            Err(EventListError::NotLoaded { missing }) => {
+                shared.missing.extend(missing);
+                Ok(MatchSearch::Unfinished)
+            }
+            result => result.map_err(|error| error.to_string()),
+        }
+    }
+
+    fn kept_row(&mut self) -> Option<&mut KeptInView> {
+        Some(&mut self.row)
+    }
+}
+
+modes! {
+    /// The listed events.
+    Mode {
+        /// Events of the selected range.
+        Range = "range", "in the selected range";
+        /// All events.
+        All = "all", "all events";
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Events::INFO.name;
+
 /// Maximum number of events that a search in the list of events visits in a frame, at 0.1 to 0.3 µs
 /// each; it continues in the next frame.
 const EVENTS_PER_FRAME: u64 = 4096;
-/// The modes of the view "Events", each with a description of the listed events.
-const MODES: [(&str, &str); 2] = [("range", "in the selected range"), ("all", "all events")];
+
+/// Number of events that a search for the next match visits in one step, at about 50 ns each.
+const EVENTS_PER_STEP: u64 = 65_536;
 
 /// The part of the events found by a filter that the list of events shows, and their order.
 struct Listed {
@@ -58,13 +131,16 @@ impl Listed {
     }
 }
 
+/// The shared results, the search of the list, and the row that it keeps in view.
+type Caches<'a> = (&'a mut SharedCaches, &'a mut EventSearch, &'a mut KeptInView);
+
 /// Returns the content of the view "Events": all events, or the events that match the filter.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
-    let mode = options.mode.as_deref().unwrap_or(if context.has_range { "range" } else { "all" });
+fn content(context: &Context<'_>, options: &Options<Mode>, caches: Caches<'_>) -> ViewContent {
+    let (shared, search, row) = caches;
+    let mode = options.mode.unwrap_or(if context.has_range { Mode::Range } else { Mode::All });
     let mut content = ViewContent::with_controls([filter_field(VIEW, &options.filter)]);
-    content.controls.extend(context.has_range.then(|| choice("show", &format!("mode {VIEW}"), mode, MODES).into()));
-    let reveal = Element::button("Current event", format!("reveal {VIEW}"));
+    content.controls.extend(context.has_range.then(|| mode_choice("show", VIEW, &mode, Mode::MENU).into()));
+    let reveal = Element::button("Current event", Command::Reveal(Some(VIEW.into())));
     content.controls.push(reveal.with(Attribute::Title, "Scroll to the event of this moment").into());
     let query = match parse_filter(&options.filter) {
         Ok(query) => query,
@@ -80,26 +156,17 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     };
     // The events of a range come after its first moment.
     let range = (context.range.0.saturating_add(1), context.range.1);
-    match events_table(context, options, caches, &query, (mode == "range").then_some(range), sorting) {
+    match events_table(context, options, (shared, search, row), &query, (mode == Mode::Range).then_some(range), sorting)
+    {
         Ok((summary, table)) => {
             let nothing = if query.is_empty() { "No event was recorded here." } else { "No event matches the filter." };
             content.with_list(summary, table, nothing)
         }
         Err(EventListError::NotLoaded { missing }) => {
-            caches.missing.extend(missing);
+            shared.missing.extend(missing);
             content.with_message("Loading the events…")
         }
         Err(EventListError::Damaged(error)) => content.with_message(format!("The events cannot be read: {error}")),
-    }
-}
-
-/// Returns the moments at which training steps begin if a query counts in steps; else an empty
-/// list.
-pub fn step_starts(context: &Context<'_>, searches: &mut Searches, query: &Query) -> Arc<[u64]> {
-    if uses_steps(query) {
-        searches.step_starts.get(context.recording, context.marks, context.history, context.device)
-    } else {
-        Arc::default()
     }
 }
 
@@ -113,28 +180,27 @@ fn within(query: Query, range: Option<(u64, u64)>) -> Query {
 /// Returns a summary of the found events, and a table of the events in view.
 fn events_table(
     context: &Context<'_>,
-    options: &ViewOptions,
-    caches: &mut SharedCaches,
+    options: &Options<Mode>,
+    (shared, search, kept_row): Caches<'_>,
     query: &Query,
     range: Option<(u64, u64)>,
     is_descending: bool,
 ) -> Result<(String, Table), EventListError> {
     let recording = context.recording;
-    let steps = step_starts(context, &mut caches.searches, query);
+    let steps = step_starts(context, &mut shared.searches, query);
     let searched = if query.is_empty() { query.clone() } else { within(query.clone(), range) };
-    let Searches { events, events_row, .. } = &mut caches.searches;
-    let mut found = events.found_events(recording, &searched, steps, context.moment);
-    let events_per_step = if options.limit.is_some() { u64::MAX } else { EVENTS_PER_FRAME };
+    let mut found = search.found_events(recording, &searched, steps, context.moment);
+    let events_per_step = if options.rows.limit.is_some() { u64::MAX } else { EVENTS_PER_FRAME };
     let progress = match found.step(events_per_step) {
         Ok(progress) => progress,
-        Err(EventListError::NotLoaded { missing }) if options.limit.is_none() => {
+        Err(EventListError::NotLoaded { missing }) if options.rows.limit.is_none() => {
             // What was found so far is shown meanwhile.
-            caches.missing.extend(missing);
+            shared.missing.extend(missing);
             found.progress()
         }
         Err(error) => return Err(error),
     };
-    let is_searching = !progress.is_finished() && caches.missing.is_empty();
+    let is_searching = !progress.is_finished() && shared.missing.is_empty();
     if is_searching {
         found.want_all();
     }
@@ -147,24 +213,24 @@ fn events_table(
         None => Listed { first: 0, count: found.count(), is_descending },
     };
     let current = found.position_at(context.moment)?.and_then(|position| listed.row_of(position));
-    let (first, count) = match options.limit {
-        Some(_) => options.window(),
+    let (first, count) = match options.rows.limit {
+        Some(_) => options.rows.window(),
         None => {
-            current.into_iter().for_each(|row| events_row.follow(row));
-            events_row.window(options.window())
+            current.into_iter().for_each(|row| kept_row.follow(row));
+            kept_row.window(options.rows.window())
         }
     };
     let numbers = listed.numbers(&mut found, first, count)?;
     let rows = match found.rows(context.history, &numbers) {
         Ok(rows) => rows,
-        Err(EventListError::NotLoaded { missing }) if options.limit.is_none() => {
-            caches.missing.extend(missing);
+        Err(EventListError::NotLoaded { missing }) if options.rows.limit.is_none() => {
+            shared.missing.extend(missing);
             Vec::new()
         }
         Err(error) => return Err(error),
     };
-    let scroll_to = events_row.request();
-    let grouping = caches.groupings.get(GroupBy::Site, recording);
+    let scroll_to = kept_row.request();
+    let grouping = shared.groupings.get(GroupBy::Site, recording);
     let mut table = table_of(context, grouping, &rows);
     table.window = Some((listed.count, first.min(listed.count)));
     table.scroll_to = scroll_to;
@@ -183,16 +249,6 @@ fn events_table(
         }
     };
     Ok((summary, table))
-}
-
-/// Returns the cell of a stream's handle.
-pub(super) fn stream_cell(stream: StreamId) -> Cell {
-    Cell::labeled(stream.0.to_string(), Cell::Count(stream.0))
-}
-
-/// Returns the cell that `cell` creates for a known value; an empty cell for `None`.
-pub(super) fn known<T>(value: Option<T>, cell: impl FnOnce(T) -> Cell) -> Cell {
-    value.map_or(Cell::Empty, cell)
 }
 
 /// Returns the name of the site at which the block that an event frees was allocated, or why that
@@ -234,7 +290,7 @@ fn site_cell(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> 
         (None, text) => text.to_owned(),
         (Some(site), text) => format!("{text} · {site}"),
     };
-    Cell::labeled(text, known(site, Cell::Text))
+    Cell::labeled(text, cell_or_empty(site, Cell::Text))
 }
 
 /// Returns the table of events with a row for each of `rows`.
@@ -246,22 +302,24 @@ fn table_of(context: &Context<'_>, grouping: &mut Grouping, rows: &[EventRow]) -
     let time = |time_ns| Cell::labeled(moment_text(context.recording, time_ns), context.duration(time_ns));
     TableBuilder::new(VIEW, "Events", rows)
         .column(number("event", "event").sortable(), |row| Cell::Count(row.number))
-        .column(Column::number("time_ns", "time").with_width(Label), |row| known(row.time_ns(), time))
+        .column(Column::number("time_ns", "time").with_width(Label), |row| cell_or_empty(row.time_ns(), time))
         .column(name("kind", "kind"), |row| row.kind_name().into())
         .column_if(has_devices, Column::text("device", "device").with_width(Number), |row| {
-            known(row.device(), |device| Cell::labeled(device.to_string(), Cell::Count(device.0.into())))
+            cell_or_empty(row.device(), |device| Cell::labeled(device.to_string(), Cell::Count(device.0.into())))
         })
-        .column(number("bytes", "size"), |row| known(row.size, Cell::Bytes))
+        .column(number("bytes", "size"), |row| cell_or_empty(row.size, Cell::Bytes))
         .column(Column::text("site", "site").with_width(Wide), |row| site_cell(context, grouping, row))
-        .column(Column::number("address", "address").with_width(Name), |row| known(row.address, Cell::Address))
-        .column(number("age_ns", "age"), |row| known(row.age_ns, |ns| context.duration(ns)))
-        .column(number("requested_bytes", "requested"), |row| known(row.requested, Cell::Bytes))
-        .column(Column::number("stream", "stream").with_width(Narrow), |row| known(row.stream, stream_cell))
-        .column(name("pool", "pool"), |row| known(row.pool, |pool| pool_name(pool).into()))
-        .hidden("age_events", |row| known(row.age_events, Cell::Count))
-        .hidden("allocation_site", |row| known(name_of_allocation(context, grouping, row), Cell::Text))
-        .hidden("text", |row| known(Some(&row.text).filter(|text| !text.is_empty()), |text| text.as_str().into()))
+        .column(Column::number("address", "address").with_width(Name), |row| cell_or_empty(row.address, Cell::Address))
+        .column(number("age_ns", "age"), |row| cell_or_empty(row.age_ns, |ns| context.duration(ns)))
+        .column(number("requested_bytes", "requested"), |row| cell_or_empty(row.requested, Cell::Bytes))
+        .column(Column::number("stream", "stream").with_width(Narrow), |row| cell_or_empty(row.stream, stream_cell))
+        .column(name("pool", "pool"), |row| cell_or_empty(row.pool, |pool| pool_name(pool).into()))
+        .hidden("age_events", |row| cell_or_empty(row.age_events, Cell::Count))
+        .hidden("allocation_site", |row| cell_or_empty(name_of_allocation(context, grouping, row), Cell::Text))
+        .hidden("text", |row| {
+            cell_or_empty(Some(&row.text).filter(|text| !text.is_empty()), |text| text.as_str().into())
+        })
         .rows(|event, row| row.is_selected = event.number == context.moment)
-        .commands(|row| format!("seek {}", row.number))
+        .commands(|row| Command::seek(row.number))
         .build()
 }

@@ -6,25 +6,51 @@ use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::placement::BlockingRegion;
 use vramscope_trace::{AllocationOrigin, ByteSize, Count, DeviceId, site_name};
 
+use crate::command::{AllocationId, Command};
 use crate::timeline::moment_text;
 use crate::ui::{Attribute, Element, Node, Tag, facts};
 use crate::units;
 
-use super::ViewKind;
 use crate::details::findings;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent};
-use crate::view::controls::event_link;
-use crate::view::table::{Cell, Table};
-use crate::view::table_builder::TableBuilder;
+use crate::view::{
+    Cell, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic, View, ViewContent,
+    ViewInfo, event_link,
+};
+
+/// The view "Out of memory".
+#[derive(Default)]
+pub struct FailuresView {
+    options: Options,
+}
+
+impl Registered for FailuresView {
+    const INFO: ViewInfo = ViewInfo {
+        is_about_events: true,
+        topic: Some(Topic::Failures),
+        row_names: &["ooms"],
+        ..ViewInfo::new("failures", "Out of memory", ("Explain out-of-memory errors", &["0"]))
+    };
+}
+
+impl View for FailuresView {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, shared)
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = FailuresView::INFO.name;
 
 /// Maximum number of sites that the card of an out-of-memory error lists as holders of memory.
 const HOLDERS: usize = 6;
 
 /// Returns the content of the view "Out of memory": a card for every out-of-memory error of the
 /// recording.
-#[must_use]
-pub fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent {
+fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent {
     let cards = match caches.failures(context.recording) {
         Ok(failures) => failures.cards(context.recording),
         Err(error) => return ViewContent::message(format!("The failures cannot be read: {error}")),
@@ -50,7 +76,7 @@ fn table(context: &Context<'_>, cards: &[FailureCard]) -> Table {
         ReservedCap::None => Cell::Empty,
         ReservedCap::Exact { bytes } | ReservedCap::Bounds { below_bytes: bytes, .. } => Cell::Bytes(bytes),
     };
-    TableBuilder::new(ViewKind::Failures.name(), "Out-of-memory errors", cards)
+    TableBuilder::new(VIEW, "Out-of-memory errors", cards)
         .number("event", "event", |card| Cell::Event(card.failure.event))
         .count("device", "device", |card| card.failure.device.0.into())
         .bytes("requested_bytes", "requested", |card| card.failure.requested_bytes)
@@ -122,7 +148,7 @@ fn card_node(
     for holding in failure.holdings.iter().take(HOLDERS) {
         let origin = AllocationOrigin { site: holding.site, stream: failure.stream, pool: failure.pool };
         let group = by_site.group_of_origin(&origin, 0, false);
-        let command = format!("group {} {group} {}", GroupBy::Site.name(), failure.event);
+        let command = Command::Group(GroupBy::Site, group, Some(failure.event));
         let blocks = Count(holding.blocks).of("block", "blocks");
         let text =
             format!("{} in {blocks}  {}", ByteSize(holding.bytes), site_name(context.definitions(), holding.site));
@@ -142,7 +168,11 @@ fn card_node(
         let mut list = Element::new(Tag::Ul).with_class("holders");
         for block in blocking.blocks.iter().take(HOLDERS) {
             let text = format!("{}  {}", ByteSize(block.bytes), site_name(context.definitions(), block.site));
-            let command = format!("select-allocation {:#x} {} {}", block.address, block.allocated_at, failure.event);
+            let command = Command::SelectAllocation(AllocationId {
+                address: block.address,
+                since: block.allocated_at,
+                moment: Some(failure.event),
+            });
             let is_selected = context.selection == Some((block.address, Some(block.allocated_at)));
             list = list.with_child(link_item(text, command, "Select this block at this moment", is_selected));
         }
@@ -152,7 +182,7 @@ fn card_node(
 }
 
 /// Creates a list item with a link that runs a command.
-fn link_item(text: String, command: String, title: &str, is_selected: bool) -> Element {
+fn link_item(text: String, command: Command, title: &str, is_selected: bool) -> Element {
     let link = Element::button(text, command)
         .with_class("link")
         .with(Attribute::Title, title)

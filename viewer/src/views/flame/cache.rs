@@ -4,11 +4,9 @@ use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind, StackWeight
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
-use crate::views::flame::{BoxStyle, box_styles};
+use super::scene::{BoxStyle, box_styles};
 
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewOptions};
-use crate::view::groups::group_styles;
+use crate::view::{Context, Options, SharedCaches, ViewMode, group_styles};
 
 /// Suffix of a flame graph's mode that shows every library frame instead of folding them.
 pub(super) const UNFOLDED: &str = "-unfolded";
@@ -65,16 +63,20 @@ pub(super) struct Mode {
 }
 
 impl Mode {
-    /// Parses the mode in the options of the view "Flame graph"; an unknown one gives the default.
-    pub(super) fn of(options: &ViewOptions) -> Self {
-        let name = options.mode.as_deref().unwrap_or_default();
+    /// Returns the chosen mode, or the default.
+    pub(super) fn of(options: &Options<Self>) -> Self {
+        options.mode.unwrap_or(Self { moment: Moment::default(), is_folded: true })
+    }
+}
+
+impl ViewMode for Mode {
+    fn from_name(name: &str) -> Option<Self> {
         let (base, is_folded) = name.strip_suffix(UNFOLDED).map_or((name, true), |base| (base, false));
-        let moment = Moment::ALL.into_iter().find(|moment| moment.name() == base).unwrap_or_default();
-        Self { moment, is_folded }
+        let moment = Moment::ALL.into_iter().find(|moment| moment.name() == base)?;
+        Some(Self { moment, is_folded })
     }
 
-    /// Returns the mode's name in commands and links.
-    pub(super) fn name(self) -> String {
+    fn name(&self) -> String {
         format!("{}{}", self.moment.name(), if self.is_folded { "" } else { UNFOLDED })
     }
 }
@@ -94,7 +96,7 @@ pub(super) struct FlameKey {
 
 /// The cached flame graph that was computed last, with its inputs.
 #[derive(Default)]
-pub struct FlameCache {
+pub(super) struct FlameCache {
     pub(super) key: Option<FlameKey>,
     pub(super) graph: FlameGraph,
     /// How its nodes are painted.
@@ -104,7 +106,7 @@ pub struct FlameCache {
 
 /// Returns the grouping that the options of the view "Flame graph" set: by call stack unless the
 /// user chose another.
-pub(super) fn grouping_of(options: &ViewOptions) -> GroupBy {
+pub(super) fn grouping_of(options: &Options<Mode>) -> GroupBy {
     options.by.unwrap_or(GroupBy::Stack)
 }
 
@@ -119,10 +121,10 @@ const fn parts_of(by: GroupBy) -> GroupBy {
 impl FlameCache {
     /// Returns the flame graph for the options, computed again if its inputs have changed; `None`
     /// until the history that it needs has been read.
-    pub fn update(
+    pub(super) fn update(
         &mut self,
         context: &Context<'_>,
-        options: &ViewOptions,
+        options: &Options<Mode>,
         caches: &mut SharedCaches,
     ) -> Option<&FlameGraph> {
         let (mode, by) = (Mode::of(options), grouping_of(options));
@@ -179,19 +181,19 @@ impl FlameCache {
 
     /// Returns the flame graph that was computed last.
     #[must_use]
-    pub fn graph(&self) -> &FlameGraph {
+    pub(super) fn graph(&self) -> &FlameGraph {
         &self.graph
     }
 
     /// Returns the fill of each node's box in the flame graph that was computed last.
     #[must_use]
-    pub fn styles(&self) -> &[BoxStyle] {
+    pub(super) fn styles(&self) -> &[BoxStyle] {
         &self.styles
     }
 
     /// Returns a number that increases each time a flame graph is computed.
     #[must_use]
-    pub fn revision(&self) -> u64 {
+    pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 }

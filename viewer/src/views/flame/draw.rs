@@ -2,20 +2,14 @@
 
 use super::scene::{BoxStyle, FlameBox, FlameScene, PADDING, TEXT};
 use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
-use crate::draw::canvas::Canvas;
 use crate::draw::picture::{px, text_color};
 use crate::draw::surface::Surface;
-use crate::draw::text::{Align, Typesetter};
+use crate::draw::text::Align;
 use crate::draw::theme::Theme;
 
 /// Minimum width of a box that is separated from the next one by a gap, in units (pixels at scale
 /// 1).
 const MIN_GAP_WIDTH: f32 = 3.0;
-
-/// Draws the flame graph on `bitmap`, which must have the size that the scene was computed for.
-pub fn draw(scene: &FlameScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
-}
 
 /// Draws the flame graph on a surface, which must have the size that the scene was computed for.
 pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut impl Surface) {
@@ -45,7 +39,7 @@ pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut impl Surf
 
 /// Returns the color of boxes with this style.
 #[must_use]
-pub fn color_of(style: BoxStyle, theme: &Theme) -> Color {
+pub(super) fn color_of(style: BoxStyle, theme: &Theme) -> Color {
     match style {
         BoxStyle::Root | BoxStyle::Other => theme.mark_alternate,
         BoxStyle::Group(style) => style.color(theme),
@@ -83,7 +77,7 @@ fn draw_box(scene: &FlameScene, one: &FlameBox, theme: &Theme, bitmap: &mut Bitm
 }
 
 /// Outlines a box on a bitmap with the drawn flame graph.
-pub fn draw_highlight(bitmap: &mut Bitmap, scene: &FlameScene, theme: &Theme, one: &FlameBox) {
+pub(super) fn draw_highlight(bitmap: &mut Bitmap, scene: &FlameScene, theme: &Theme, one: &FlameBox) {
     let area = scene.visible_area(one);
     let stroke = px(1.5, scene.scale).max(1);
     let wide = Rect { x0: area.x0 - 1, x1: area.x1.max(area.x0 + 2), ..area };

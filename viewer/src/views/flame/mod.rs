@@ -1,4 +1,11 @@
-//! The flame graph's controls, texts and table: who holds the memory, by call stack or by group.
+//! The flame graph: bytes by call stack, the outermost frame at the top, or by group.
+//!
+//! Every node is a box as wide as its bytes, below its caller or the group that it is a part of;
+//! the largest child is leftmost. The space right of a box's children stands for blocks whose
+//! stacks end there. Children narrower than a pixel are one hatched box, so that widths still add
+//! up. A click on a box makes it as wide as the picture, with its callers above.
+//!
+//! [`vramscope_insight::flame`] computes the nodes; a `FlameScene` adds positions and texts.
 
 mod cache;
 mod draw;
@@ -8,45 +15,146 @@ mod tests;
 
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_insight::group::GroupBy;
-use vramscope_trace::{ByteSize, Count};
+use vramscope_trace::{ByteSize, Count, DeviceState};
 
+use crate::command::{Command, Field, OptionChange};
+use crate::draw::canvas::Canvas;
 use crate::draw::group_style::GroupStyle;
 use crate::draw::theme::Theme;
 use crate::ui::{Attribute, Element, Tag, swatch};
+use crate::view::{
+    Cell, Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches, ShownMoment,
+    StoredOptions, Table, TableBuilder, View, ViewContent, ViewInfo, ViewMode, choice, group_choice, group_title,
+};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{choice, group_choice, group_title};
-use crate::view::table::{Cell, Table};
-use crate::view::table_builder::TableBuilder;
+use cache::{FlameCache, Mode, Moment, grouping_of};
+use draw::color_of;
+use scene::{BoxStyle, FlameContent, FlameScene, Target, zoomed_node};
 
-pub use cache::FlameCache;
-use cache::{Mode, Moment, grouping_of};
-pub use draw::{color_of, draw, draw_highlight};
-pub(crate) use scene::zoomed_node;
-pub use scene::{BoxStyle, FlameBox, FlameContent, FlameScene, Target, box_styles, function_hue};
+/// The view "Flame graph". Its number is the path id of the node that is as wide as the picture.
+#[derive(Default)]
+pub struct Flame {
+    options: Options<Mode>,
+    cache: FlameCache,
+    scene: Option<FlameScene>,
+    key: Option<PictureKey>,
+    /// The target of the box under the pointer.
+    hovered: Option<Target>,
+    /// Pixels by which the graph is scrolled down.
+    scroll: i32,
+}
 
-/// Name of the view "Flame graph" in commands and links.
-const VIEW: &str = ViewKind::Flame.name();
+impl Registered for Flame {
+    const INFO: ViewInfo = ViewInfo {
+        picture_label: Some("Bytes by call stack, or by group"),
+        ..ViewInfo::new("flame", "Flame graph", ("Show the call stacks as a flame graph", &["4"]))
+    };
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Flame::INFO.name;
 /// Maximum number of levels by which names in the flame graph's table are indented.
 const MAX_INDENT: u32 = 24;
 /// The groupings that the view "Flame graph" offers, the default first.
 const GROUPINGS: [GroupBy; 6] =
     [GroupBy::Stack, GroupBy::Function, GroupBy::Module, GroupBy::Category, GroupBy::File, GroupBy::Line];
 
-/// Returns true if the flame graph with these options needs the lifetimes of the whole recording.
-#[must_use]
-pub fn needs_history(options: &ViewOptions) -> bool {
-    Mode::of(options).moment != Moment::Shown
+impl View for Flame {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared, &mut self.cache)
+    }
+
+    fn forget(&mut self) {
+        (self.cache, self.key) = (FlameCache::default(), None);
+    }
+
+    fn wants_history(&self) -> bool {
+        Mode::of(&self.options).moment != Moment::Shown
+    }
+
+    fn regrouped(&mut self) {
+        self.options.number = None;
+    }
+
+    fn deselect(&mut self) -> bool {
+        self.options.number.take().is_some()
+    }
+
+    fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
+        let zoom = self.options.number;
+        let graph = self.cache.update(context, &self.options, shared).is_some();
+        let revision = if graph { self.cache.revision() } else { 0 };
+        if self.key.as_ref().is_some_and(|key| key.numbers.get(1) != Some(&zoom.unwrap_or(0))) {
+            self.scroll = 0;
+        }
+        let key = |scroll: i32| frame.key(vec![revision, zoom.unwrap_or(0), scroll.unsigned_abs().into()]);
+        if self.scene.is_some() && self.key.as_ref() == Some(&key(self.scroll)) {
+            return false;
+        }
+        let empty = FlameGraph::default();
+        let graph = if revision > 0 { self.cache.graph() } else { &empty };
+        let content = FlameContent { graph, styles: self.cache.styles(), zoom };
+        let scene = FlameScene::new(content, frame.size, frame.scale, self.scroll, context.typesetter);
+        self.scroll = scene.scroll;
+        (self.key, self.scene) = (Some(key(self.scroll)), Some(scene));
+        true
+    }
+
+    fn has_picture(&self) -> bool {
+        self.scene.is_some()
+    }
+
+    fn draw(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
+        if let Some(scene) = &self.scene {
+            draw::draw_on(scene, theme, canvas);
+        }
+    }
+
+    fn hover(&mut self, _context: &Context<'_>, _shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
+        let Some(scene) = &self.scene else { return Vec::new() };
+        self.hovered = point.and_then(|point| scene.hit(point)).map(|hovered| hovered.target);
+        self.hovered.map(|target| scene.lines(self.cache.graph(), target)).unwrap_or_default()
+    }
+
+    fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, _moment: ShownMoment) {
+        let hovered = |scene: &FlameScene| scene.boxes().iter().find(|one| Some(one.target) == self.hovered).cloned();
+        if let Some((scene, hovered)) = self.scene.as_ref().and_then(|scene| Some((scene, hovered(scene)?))) {
+            draw::draw_highlight(canvas.bitmap, scene, theme, &hovered);
+        }
+    }
+
+    fn click(&mut self, _context: &Context<'_>, _shared: &mut SharedCaches, point: Pixel) -> Option<Command> {
+        let scene = self.scene.as_ref()?;
+        let node = scene.zoom_target(self.cache.graph(), scene.hit(point)?.target);
+        Some(zoom_command(node))
+    }
+
+    fn input(&mut self, _device: &DeviceState, input: PictureInput) -> bool {
+        let pixels = match input {
+            PictureInput::Wheel { pixels: (_, y), .. } => y as i32,
+            PictureInput::Drag { pixels: (_, y), is_touch: true } => -y,
+            _ => return false,
+        };
+        let Some(scene) = &self.scene else { return false };
+        self.scroll = self.scroll.saturating_add(pixels).clamp(0, scene.max_scroll);
+        true
+    }
+}
+
+/// Returns the command that makes the node with a path id as wide as the picture; `None` shows all.
+fn zoom_command(path_id: Option<u64>) -> Command {
+    Command::Set(VIEW.into(), OptionChange::Number(path_id))
 }
 
 /// Returns the content of the view "Flame graph" beside its picture: controls, legend, and the
 /// nodes as a table.
-#[must_use]
-pub fn content(
+fn content(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Mode>,
     caches: &mut SharedCaches,
     flame: &mut FlameCache,
 ) -> ViewContent {
@@ -72,7 +180,7 @@ pub fn content(
         }
     });
     if options.number.is_some() {
-        summary = summary.with_child(Element::button("show all", "flame-zoom").with_class("link"));
+        summary = summary.with_child(Element::button("show all", zoom_command(None)).with_class("link"));
     }
     content.content.push(summary.into());
     content.with_table(table(graph, flame.styles(), focus, context, options))
@@ -80,14 +188,13 @@ pub fn content(
 
 /// Returns the fields that choose the flame graph's moment and grouping, and whether library frames
 /// are folded.
-fn controls(mode: Mode, options: &ViewOptions) -> Vec<crate::ui::Node> {
+fn controls(mode: Mode, options: &Options<Mode>) -> Vec<crate::ui::Node> {
     let moments = Moment::ALL.map(|moment| (Mode { moment, ..mode }.name(), moment.title()));
     let folds = [true, false]
         .map(|is_folded| (Mode { is_folded, ..mode }.name(), if is_folded { "folded" } else { "all frames" }));
-    let command = format!("mode {VIEW}");
     let field = |label: &str, choices: &[(String, &'static str)]| {
         let choices = choices.iter().map(|(name, title)| (name.as_str(), *title));
-        choice(label, &command, &mode.name(), choices)
+        choice(label, Field::Mode(VIEW.into()), &mode.name(), choices)
     };
     let by = grouping_of(options);
     let mut nodes = vec![group_choice(VIEW, by, &GROUPINGS).into(), field("at", &moments).into()];
@@ -95,13 +202,13 @@ fn controls(mode: Mode, options: &ViewOptions) -> Vec<crate::ui::Node> {
         matches!(by, GroupBy::Stack | GroupBy::Function | GroupBy::Line).then(|| field("libraries", &folds).into()),
     );
     if options.number.is_some() {
-        nodes.push(Element::button("zoom out", "flame-zoom").with(Attribute::Title, "Show everything").into());
+        nodes.push(Element::button("zoom out", zoom_command(None)).with(Attribute::Title, "Show everything").into());
     }
     nodes
 }
 
 /// Returns the legend of the flame graph's colors.
-fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
+fn legend(options: &Options<Mode>, theme: &Theme) -> Vec<crate::ui::Node> {
     /// The legend's entry for boxes that are merged because they are too narrow.
     const NARROW: (BoxStyle, &str) = (BoxStyle::Other, "boxes narrower than a pixel");
     let unknown = (BoxStyle::NoStack, "no call stack");
@@ -118,7 +225,7 @@ fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
     let item = |(style, text): (BoxStyle, &str)| {
         let sample = match style {
             BoxStyle::Other => Element::new(Tag::I).with_class("swatch swatch-narrow"),
-            style => swatch(crate::views::flame::color_of(style, theme)),
+            style => swatch(color_of(style, theme)),
         };
         Element::new(Tag::Li).with_child(sample).with_text(text)
     };
@@ -126,19 +233,25 @@ fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
 }
 
 /// Returns the flame graph's nodes from node `focus` down as a table whose rows form a tree.
-fn table(graph: &FlameGraph, styles: &[BoxStyle], focus: usize, context: &Context<'_>, options: &ViewOptions) -> Table {
+fn table(
+    graph: &FlameGraph,
+    styles: &[BoxStyle],
+    focus: usize,
+    context: &Context<'_>,
+    options: &Options<Mode>,
+) -> Table {
     let (column, caption) = match grouping_of(options) {
         GroupBy::Stack => ("call", "Bytes by call stack, callers above what they call"),
         by => (group_title(by), "Bytes by group, with what each consists of below it"),
     };
     let end = (graph.nodes[focus].end as usize).min(graph.nodes.len());
-    let (first, count) = options.window();
+    let (first, count) = options.rows.window();
     let count_of_all = end - focus;
     let first = (first as usize).min(count_of_all);
     let last = first.saturating_add(usize::try_from(count).unwrap_or(usize::MAX)).min(count_of_all);
     let (total, top) = (graph.nodes[0].bytes.max(1), graph.nodes[focus].depth);
     let share = |node: &FlameNode| node.bytes as f64 / total as f64;
-    let is_scripted = options.limit.is_some();
+    let is_scripted = options.rows.limit.is_some();
     let nodes = graph.nodes.iter().enumerate().take(focus + last).skip(focus + first);
     let nodes: Vec<(usize, &FlameNode)> = nodes.collect();
     let mut table = TableBuilder::new(VIEW, caption, &nodes)
@@ -156,15 +269,15 @@ fn table(graph: &FlameGraph, styles: &[BoxStyle], focus: usize, context: &Contex
         .hidden("path", |(_, node)| Cell::Address(node.path_id))
         .rows(|&(index, node), row| {
             row.color = Some(match styles.get(index) {
-                Some(style) if index > 0 => crate::views::flame::color_of(*style, context.theme),
+                Some(style) if index > 0 => color_of(*style, context.theme),
                 _ => context.theme.faint,
             });
             (row.share, row.level) = (Some(share(node)), Some(node.depth - top + 1));
             row.is_selected = index == focus && focus > 0;
         })
         .commands(|&(index, node)| match index {
-            0 => "flame-zoom".to_owned(),
-            _ => format!("flame-zoom {}", node.path_id),
+            0 => zoom_command(None),
+            _ => zoom_command(Some(node.path_id)),
         })
         .build();
     table.window = (!is_scripted).then_some((count_of_all as u64, first as u64));

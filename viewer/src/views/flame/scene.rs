@@ -26,7 +26,7 @@ const EMPTY: &str = "no memory is live here";
 
 /// The inputs of a [`FlameScene`].
 #[derive(Clone, Copy)]
-pub struct FlameContent<'a> {
+pub(super) struct FlameContent<'a> {
     /// The nodes: frames of call stacks, or groups.
     pub graph: &'a FlameGraph,
     /// The style of each node, in the order of the graph's nodes; see [`box_styles`].
@@ -37,7 +37,7 @@ pub struct FlameContent<'a> {
 
 /// The node, or the narrow nodes, that a box of the flame graph shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(super) enum Target {
     /// One node, by its index in [`FlameGraph::nodes`].
     Node(u32),
     /// All children of a node that are less than a pixel wide.
@@ -55,7 +55,7 @@ pub enum Target {
 
 /// The style of a box, which decides its color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BoxStyle {
+pub(super) enum BoxStyle {
     /// The root, and the outer parts of names, such as folders.
     Root,
     /// A group of blocks, or a part of one.
@@ -73,7 +73,7 @@ pub enum BoxStyle {
 
 /// A box of the flame graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlameBox {
+pub(super) struct FlameBox {
     /// The node that the box shows, or the narrow nodes.
     pub target: Target,
     /// The pixels of the box if the graph is not scrolled.
@@ -88,7 +88,7 @@ pub struct FlameBox {
 
 /// A flame graph ready to draw.
 #[derive(Clone, Debug, Default)]
-pub struct FlameScene {
+pub(super) struct FlameScene {
     /// All boxes; a box comes after the boxes above it.
     pub(super) boxes: Vec<FlameBox>,
     /// The part of the picture that shows the graph.
@@ -109,7 +109,7 @@ pub struct FlameScene {
 /// Returns the hue of a function, from 0 to [`GROUP_COLORS`] − 1: a hash of its name. A function
 /// has one hue in all recordings.
 #[must_use]
-pub fn function_hue(function: &str) -> usize {
+pub(super) fn function_hue(function: &str) -> usize {
     // FNV-1a, 32 bits.
     let hash = function.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (hash ^ (hash >> 16)) as usize % GROUP_COLORS
@@ -118,7 +118,7 @@ pub fn function_hue(function: &str) -> usize {
 /// Returns the styles of a graph's nodes, in their order. For nodes of the kinds `Group` and
 /// `Part`, `style_of` returns the style; `None` means the style of the parent node.
 #[must_use]
-pub fn box_styles(
+pub(super) fn box_styles(
     graph: &FlameGraph,
     definitions: &Definitions,
     style_of: &mut dyn FnMut(&FlameNode) -> Option<BoxStyle>,
@@ -228,7 +228,13 @@ impl FlameScene {
     /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit, scrolled
     /// down by `scroll` pixels, which is clamped to the height of the graph.
     #[must_use]
-    pub fn new(content: FlameContent, size: (u32, u32), scale: f32, scroll: i32, typesetter: &Typesetter) -> Self {
+    pub(super) fn new(
+        content: FlameContent,
+        size: (u32, u32),
+        scale: f32,
+        scroll: i32,
+        typesetter: &Typesetter,
+    ) -> Self {
         let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
         let margin = px(MARGIN, scale);
         let right = margin + px(SCROLL_BAR, scale);
@@ -299,26 +305,26 @@ impl FlameScene {
 
     /// Returns the pixels of a box in the scrolled picture that are in view.
     #[must_use]
-    pub fn visible_area(&self, one: &FlameBox) -> Rect {
+    pub(super) fn visible_area(&self, one: &FlameBox) -> Rect {
         Rect { y0: one.area.y0 - self.scroll, y1: one.area.y1 - self.scroll, ..one.area }.intersect(self.view)
     }
 
     /// Returns all boxes, also those out of view.
     #[must_use]
-    pub fn boxes(&self) -> &[FlameBox] {
+    pub(super) fn boxes(&self) -> &[FlameBox] {
         &self.boxes
     }
 
     /// Returns the box at pixel (`x`, `y`); `None` where no box is.
     #[must_use]
-    pub fn hit(&self, (x, y): (i32, i32)) -> Option<&FlameBox> {
+    pub(super) fn hit(&self, (x, y): (i32, i32)) -> Option<&FlameBox> {
         self.boxes.iter().find(|one| self.visible_area(one).contains(x, y))
     }
 
     /// Returns lines of text about a box with this target: its label, its bytes with their share of
     /// the graph's bytes, and its number of blocks.
     #[must_use]
-    pub fn lines(&self, graph: &FlameGraph, target: Target) -> Vec<String> {
+    pub(super) fn lines(&self, graph: &FlameGraph, target: Target) -> Vec<String> {
         let amount = |bytes: u64, blocks: u64| {
             let share = Percent::of(bytes, self.total_bytes);
             format!("{} ({share}) in {}", ByteSize(bytes), Count(blocks).of("block", "blocks"))
@@ -340,15 +346,12 @@ impl FlameScene {
         }
     }
 
-    /// Returns the command that a click on a box with this target runs. It makes the node as wide
-    /// as the picture; for a box of narrow nodes, their parent.
+    /// Returns the path id of the node that a click on a box with this target makes as wide as the
+    /// picture; for a box of narrow nodes, that of their parent. `None` for the root.
     #[must_use]
-    pub fn command(&self, graph: &FlameGraph, target: Target) -> String {
+    pub(super) fn zoom_target(&self, graph: &FlameGraph, target: Target) -> Option<u64> {
         let (Target::Node(node) | Target::Other { parent: node, .. }) = target;
-        match graph.nodes.get(node as usize).filter(|_| node > 0) {
-            Some(node) => format!("flame-zoom {}", node.path_id),
-            None => "flame-zoom".to_owned(),
-        }
+        graph.nodes.get(node as usize).filter(|_| node > 0).map(|node| node.path_id)
     }
 }
 

@@ -4,10 +4,17 @@ use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{Definition, Definitions, Frame as StackFrame, Interner};
 
 use super::draw::fill;
+use super::scene::box_styles;
 use super::*;
 use crate::draw::bitmap::{Bitmap, Color, Rect};
+use crate::draw::canvas::Canvas;
 use crate::draw::text::Typesetter;
 use crate::draw::theme::Theme;
+
+/// Draws a scene on a bitmap.
+fn draw(scene: &FlameScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    super::draw::draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
+}
 
 /// Returns a random graph and its styles. The bytes of a node are those of its children and its own
 /// `self_bytes`.
@@ -149,8 +156,8 @@ fn zoomed_node_is_as_wide_as_the_picture() {
     assert!(widths.iter().all(|&(_, width, _)| width == scene.view.width()));
     assert_eq!(widths[3].0, Target::Node(node as u32));
     assert_eq!(widths.iter().map(|&(.., is_caller)| is_caller).collect::<Vec<_>>(), [true, true, true, false]);
-    assert_eq!(scene.command(&graph, widths[3].0), format!("flame-zoom {}", node + 1));
-    assert_eq!(scene.command(&graph, Target::Node(0)), "flame-zoom");
+    assert_eq!(scene.zoom_target(&graph, widths[3].0), Some(node as u64 + 1));
+    assert_eq!(scene.zoom_target(&graph, Target::Node(0)), None);
     let unknown = FlameContent { graph: &graph, styles: &styles, zoom: Some(u64::MAX) };
     let scene = FlameScene::new(unknown, (800, 300), 1.0, 0, &Typesetter::new());
     assert_eq!(scene.boxes()[0].target, Target::Node(0));

@@ -14,8 +14,7 @@ use crate::details;
 use crate::timeline::moment_text;
 use crate::ui::{Element, Tag};
 
-use crate::view::context::{Context, ViewOptions};
-use crate::view::controls::event_link;
+use crate::view::{Context, Options, event_link};
 
 /// Default threshold of fragmentation, in percent, whose first crossing is searched.
 pub(super) const DEFAULT_PERCENT: u64 = 80;
@@ -35,7 +34,7 @@ pub(super) type FragmentationKey = (DeviceId, u64, u64);
 
 /// The moment at which fragmentation first exceeded the threshold, and the event that caused it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Crossing {
+pub(super) struct Crossing {
     /// The moment.
     pub crossing: FragmentationCrossing,
     /// The event that led to it, with the site of its request; `None` if that is the recording's
@@ -89,7 +88,7 @@ impl OverTime {
 
 /// The cached results of the view "Fragmentation".
 #[derive(Default)]
-pub struct FragmentationCache {
+pub(super) struct FragmentationCache {
     pub(super) search: Option<Search>,
     /// Why the search cannot go on.
     pub(super) error: Option<String>,
@@ -105,7 +104,7 @@ pub struct FragmentationCache {
 /// Returns the threshold of fragmentation, in percent (at most 100), whose first crossing is
 /// searched.
 #[must_use]
-pub fn threshold_percent(options: &ViewOptions) -> u64 {
+pub(super) fn threshold_percent<M>(options: &Options<M>) -> u64 {
     options.number.unwrap_or(DEFAULT_PERCENT).min(100)
 }
 
@@ -148,13 +147,13 @@ impl FragmentationCache {
 
     /// Returns the first crossing of the threshold; `None` if it has not been found.
     #[must_use]
-    pub fn crossing(&self) -> Option<&Crossing> {
+    pub(super) fn crossing(&self) -> Option<&Crossing> {
         self.search.as_ref().and_then(|search| search.crossing.as_ref())
     }
 
     /// Computes the fragmentation in chart columns between the moments `edges`, with the largest
     /// requests once they are collected.
-    pub fn columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
+    pub(super) fn columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
         let settings = recorded_settings(context.recording.info());
         let requests = context.lifetimes().zip(self.requests.as_ref().map(|(_, requests)| requests));
         fragmentation_columns(context.recording, context.device, edges, &settings, requests)
@@ -162,7 +161,7 @@ impl FragmentationCache {
 
     /// Computes chart columns like [`columns`](Self::columns), but approximately where exact
     /// columns take long.
-    pub fn quick_columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
+    pub(super) fn quick_columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
         let requests = self.requests.as_ref().map(|(_, requests)| requests);
         sampled_fragmentation_columns(context.recording, context.device, edges, requests)
     }
@@ -190,7 +189,7 @@ impl FragmentationCache {
     /// Returns a number that changes when the picture's largest requests change; `None` before they
     /// are known.
     #[must_use]
-    pub fn requests_until(&self) -> Option<u64> {
+    pub(super) fn requests_until(&self) -> Option<u64> {
         self.requests.as_ref().map(|((_, _, until), _)| *until)
     }
 

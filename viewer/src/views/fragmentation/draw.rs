@@ -2,10 +2,9 @@
 
 use super::scene::{FragmentationScene, TEXT};
 use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
-use crate::draw::canvas::Canvas;
 use crate::draw::picture::px;
 use crate::draw::surface::Surface;
-use crate::draw::text::{Align, Typesetter};
+use crate::draw::text::Align;
 use crate::draw::theme::Theme;
 
 /// Titles of the three charts, from the top.
@@ -14,12 +13,6 @@ const TITLES: [&str; 3] = [
     "free bytes in segments",
     "largest free block, and largest request (dots above the line do not fit)",
 ];
-
-/// Draws the "Fragmentation" view's picture on `bitmap`, which must have the size that the scene
-/// was computed for.
-pub fn draw(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
-}
 
 /// Draws the "Fragmentation" view's picture on a surface, which must have the size that the scene
 /// was computed for.

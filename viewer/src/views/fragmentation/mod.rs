@@ -1,5 +1,15 @@
-//! Fragmentation over time in words and numbers: when it first passed a value, and the metrics of
-//! the moment by pool.
+//! Fragmentation over time: when it first passed a value, the free memory in segments, the largest
+//! free block with the largest requests, and the metrics of the moment by pool.
+//!
+//! All charts have the timeline's left and right edges, so a pixel column shows equal moments in
+//! all. Fragmentation is a line at its value at each column's end, on a band from its lowest to its
+//! highest value. Below, the free bytes that are stuck beside live blocks and the releasable free
+//! bytes (whole free segments) are stacked. At the bottom, to its own scale, the largest free block
+//! is a line, and the largest request of each column a dot: a dot above the line could not be
+//! served from free memory.
+//!
+//! [`vramscope_insight::pools`] computes the columns; a `FragmentationScene` adds positions and
+//! texts.
 
 mod cache;
 mod draw;
@@ -11,39 +21,157 @@ use vramscope_insight::group::{pool_name, stream_name};
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{FragmentationColumn, device_usage, pool_rows};
 use vramscope_pool::Settings;
-use vramscope_trace::{Metrics, Percent, metrics_by_group};
+use vramscope_trace::{Count, Metrics, Percent, metrics_by_group};
 
+use crate::command::Command;
+use crate::draw::canvas::Canvas;
+use crate::draw::picture::{MomentAxis, draw_moment, draw_ticks};
 use crate::draw::theme::Theme;
 use crate::timeline::moment_text;
 use crate::ui::{Element, Node, Tag, swatch};
+use crate::view::{
+    Cell, Context, Options, PictureFrame, PictureKey, Pixel, QUIET_FRAMES, Registered, SharedCaches, ShownMoment,
+    StoredOptions, Table, TableBuilder, Topic, View, ViewContent, ViewInfo, modes, number_field,
+};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::number_field;
-use crate::view::table::{Cell, Table};
-use crate::view::table_builder::TableBuilder;
+use cache::{FragmentationCache, Search, threshold_percent};
+use scene::{FragmentationContent, FragmentationScene};
 
-use cache::Search;
-pub use cache::{FragmentationCache, threshold_percent};
-pub use draw::draw;
-pub use scene::{FragmentationContent, FragmentationScene, Part};
+modes! {
+    /// The table that scripts get.
+    Mode {
+        /// Metrics over time.
+        OverTime = "time", "over time";
+    }
+}
 
-/// Name of the view "Fragmentation" in commands and links.
-const VIEW: &str = ViewKind::Fragmentation.name();
+/// The view "Fragmentation". Its number is the threshold, in percent, whose first crossing is
+/// searched.
+#[derive(Default)]
+pub struct Fragmentation {
+    options: Options<Mode>,
+    cache: FragmentationCache,
+    scene: Option<FragmentationScene>,
+    key: Option<PictureKey>,
+    /// Frames after which the columns are computed from the events; `None` if they have been.
+    frames_until_exact: Option<u32>,
+}
+
+impl Registered for Fragmentation {
+    const INFO: ViewInfo = ViewInfo {
+        picture_label: Some("Free memory and its fragmentation over time"),
+        needs_history: true,
+        topic: Some(Topic::Fragmentation),
+        row_names: &["metrics"],
+        ..ViewInfo::new("fragmentation", "Fragmentation", ("Show fragmentation over time", &["5"]))
+    };
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Fragmentation::INFO.name;
+/// Text of the charts before the history has been read.
+const READING: &str = "Reading the recording…";
+/// Maximum number of events in view for which fragmentation is computed from the events at once.
+const FEW_EVENTS: u64 = 8_192;
 /// Number of rows of the table of metrics over time on the page, and maximum number for scripts.
 const ROWS_OVER_TIME: (u64, u64) = (24, 2_000);
-/// The mode of the view "Fragmentation" in which scripts get metrics over time.
-const OVER_TIME: &str = "time";
+
+impl View for Fragmentation {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared, &mut self.cache)
+    }
+
+    fn forget(&mut self) {
+        (self.cache, self.key) = (FragmentationCache::default(), None);
+    }
+
+    fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
+        advance(context, &self.options, shared, &mut self.cache);
+        let percent = threshold_percent(&self.options);
+        let crossing = self.cache.crossing().map(|found| (found.crossing.event, found.crossing.fragmentation));
+        let key = |requests: Option<u64>| {
+            frame.chart_key(vec![
+                context.device.0.into(),
+                percent,
+                crossing.map_or(u64::MAX, |(event, _)| event),
+                requests.unwrap_or(u64::MAX),
+                context.history.generation(),
+                context.is_history_complete.into(),
+            ])
+        };
+        let is_new = self.scene.is_none() || self.key.as_ref() != Some(&key(self.cache.requests_until()));
+        let axis = frame.axis();
+        let edges = axis.edges();
+        let events = edges.last().zip(edges.first()).map_or(0, |(last, first)| last - first);
+        self.frames_until_exact = match self.frames_until_exact {
+            _ if is_new && events > FEW_EVENTS => Some(QUIET_FRAMES),
+            _ if is_new => None,
+            None => return false,
+            Some(frames) => frames.checked_sub(1),
+        };
+        let is_exact = self.frames_until_exact.is_none();
+        shared.is_unfinished |= !is_exact;
+        if !is_exact && !is_new {
+            return false;
+        }
+        let columns = match is_exact {
+            true => self.cache.columns(context, edges),
+            false => self.cache.quick_columns(context, edges),
+        };
+        let content = FragmentationContent {
+            axis: axis.clone(),
+            columns: columns.columns,
+            threshold: percent as f64 / 100.0,
+            crossing,
+            notice: READING,
+        };
+        let scene = FragmentationScene::new(content, frame.size, frame.scale);
+        // Collecting the largest requests is part of computing the columns.
+        (self.key, self.scene) = (Some(key(self.cache.requests_until())), Some(scene));
+        true
+    }
+
+    fn has_picture(&self) -> bool {
+        self.scene.is_some()
+    }
+
+    fn draw(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
+        if let Some(scene) = &self.scene {
+            draw::draw_on(scene, theme, canvas);
+            draw_ticks(canvas, &scene.axis, scene.chart_rows().1, scene.scale, theme);
+        }
+    }
+
+    fn hover(&mut self, context: &Context<'_>, _shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
+        let values = self.scene.as_ref().zip(point).and_then(|(scene, point)| {
+            scene.hit(point)?;
+            scene.values(point.0)
+        });
+        let Some((moment, values)) = values else { return Vec::new() };
+        let time = moment_text(context.recording, context.history.time_ns(moment));
+        let mut lines = vec![format!("{time}, event {}", Count(moment))];
+        lines.extend(values);
+        lines
+    }
+
+    fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, moment: ShownMoment) {
+        if let Some(scene) = &self.scene {
+            draw_moment(canvas.bitmap, &scene.axis, moment, scene.chart_rows(), scene.scale, theme);
+        }
+    }
+
+    fn moment_axis(&self) -> Option<&MomentAxis> {
+        self.scene.as_ref().map(|scene| &scene.axis)
+    }
+}
 
 /// Continues the computations of the view "Fragmentation" (for its picture and its content) by one
 /// frame's work.
-pub fn advance(
-    context: &Context<'_>,
-    options: &ViewOptions,
-    caches: &mut SharedCaches,
-    cache: &mut FragmentationCache,
-) {
+fn advance(context: &Context<'_>, options: &Options<Mode>, caches: &mut SharedCaches, cache: &mut FragmentationCache) {
     let was_found = cache.crossing().is_some();
     let is_unfinished = cache.search(context, threshold_percent(options)) | cache.update_requests(context);
     caches.missing.append(&mut cache.missing);
@@ -53,10 +181,9 @@ pub fn advance(
 
 /// Returns the content of the view "Fragmentation": when fragmentation first exceeded the
 /// threshold, and metrics at the moment or over time.
-#[must_use]
-pub fn content(
+fn content(
     context: &Context<'_>,
-    options: &ViewOptions,
+    options: &Options<Mode>,
     caches: &mut SharedCaches,
     cache: &mut FragmentationCache,
 ) -> ViewContent {
@@ -64,13 +191,13 @@ pub fn content(
     let settings = recorded_settings(context.recording.info());
     let controls = [number_field("first above", "%", VIEW, percent)];
     let mut content = ViewContent { legend: legend(context.theme), ..ViewContent::with_controls(controls) };
-    if options.mode.as_deref() == Some(OVER_TIME) {
-        let rows = options.limit.unwrap_or(ROWS_OVER_TIME.0).min(ROWS_OVER_TIME.1);
+    if options.mode == Some(Mode::OverTime) {
+        let rows = options.rows.limit.unwrap_or(ROWS_OVER_TIME.0).min(ROWS_OVER_TIME.1);
         caches.is_unfinished |= cache.update_requests(context);
         return content.with_table(table_over_time(context, cache.over_time(context, rows)));
     }
     let table = table_of_moment(context, &settings);
-    if options.limit.is_some() {
+    if options.rows.limit.is_some() {
         content.table = Some(table);
         return content;
     }
@@ -175,6 +302,6 @@ fn table_over_time(context: &Context<'_>, columns: &[FragmentationColumn]) -> Ta
         .hidden("min_fragmentation", |column| Cell::Share(column.min_fragmentation))
         .hidden("max_fragmentation", |column| Cell::Share(column.max_fragmentation))
         .hidden("reserved_bytes", |column| Cell::Bytes(column.reserved_bytes))
-        .commands(|column| format!("seek {}", column.moment))
+        .commands(|column| Command::seek(column.moment))
         .build()
 }

@@ -24,7 +24,7 @@ const MOST_ABOVE_FREE: u64 = 3;
 
 /// The inputs of a [`FragmentationScene`].
 #[derive(Clone, Debug, Default)]
-pub struct FragmentationContent {
+pub(super) struct FragmentationContent {
     /// The moments that the pixel columns show.
     pub axis: MomentAxis,
     /// The values of the pixel columns, from left to right.
@@ -40,7 +40,7 @@ pub struct FragmentationContent {
 
 /// A part of the charts that a pixel shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub(super) enum Part {
     /// The background of a chart, or a grid line.
     Background,
     /// The dashed line of the threshold.
@@ -73,7 +73,7 @@ pub(super) struct ColumnRows {
 
 /// The "Fragmentation" view's picture ready to draw.
 #[derive(Clone, Debug, Default)]
-pub struct FragmentationScene {
+pub(super) struct FragmentationScene {
     /// The moments that the pixel columns show.
     pub axis: MomentAxis,
     /// The chart of fragmentation.
@@ -103,7 +103,7 @@ impl FragmentationScene {
     /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit. The axis
     /// in `content` must have as many columns as a chart of this size.
     #[must_use]
-    pub fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
+    pub(super) fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
         let (x0, x1) = chart_columns(size.0, scale);
         let title = px(TITLE, scale);
         let height = size.1.min(Bitmap::MAX_SIDE) as i32;
@@ -221,14 +221,14 @@ impl FragmentationScene {
 
     /// Returns the first pixel row of the upper chart, and the first one below the lowest chart.
     #[must_use]
-    pub fn chart_rows(&self) -> (i32, i32) {
+    pub(super) fn chart_rows(&self) -> (i32, i32) {
         (self.upper.y0, self.requests.y1)
     }
 
     /// Returns the part that pixel (`x`, `y`) shows; `None` outside of the charts. Ignores the mark
     /// of the first crossing.
     #[must_use]
-    pub fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
+    pub(super) fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
         let index = self.axis.index(x)?;
         let rows = self.rows.get(index)?;
         if self.upper.contains(x, y) {
@@ -263,7 +263,7 @@ impl FragmentationScene {
     /// Returns the moment (event number) at the end of the column at `x`, and its values as lines
     /// of text; `None` outside of the charts.
     #[must_use]
-    pub fn values(&self, x: i32) -> Option<(u64, Vec<String>)> {
+    pub(super) fn values(&self, x: i32) -> Option<(u64, Vec<String>)> {
         let column = self.columns.get(self.axis.index(x)?)?;
         let [value, least, most] = [column.fragmentation, column.min_fragmentation, column.max_fragmentation]
             .map(|share| Percent(share).to_string());

@@ -5,11 +5,18 @@ use std::collections::HashMap;
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::FreeSpace;
 
+use super::scene::Part;
 use super::*;
 use crate::draw::bitmap::{Bitmap, Color};
+use crate::draw::canvas::Canvas;
 use crate::draw::picture::{MomentAxis, chart_columns};
 use crate::draw::text::Typesetter;
 use crate::draw::theme::Theme;
+
+/// Draws a scene on a bitmap.
+fn draw(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    super::draw::draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
+}
 
 /// Returns the scene of random columns in a picture of `size` pixels; equal seeds give equal ones.
 fn scene(seed: u64, size: (u32, u32), scale: f32) -> FragmentationScene {

@@ -1,62 +1,175 @@
-//! The heatmap's controls, legend, and where a request of a size would fit.
+//! The heatmap: one row per segment, every block at its address.
+//!
+//! `segment_map` computes and draws the rows; other pictures show them, too.
 
-use vramscope_trace::ByteSize;
+mod map;
 
+use vramscope_trace::{ByteSize, DeviceState};
+
+use crate::command::{Command, Field};
+use crate::draw::canvas::Canvas;
 use crate::draw::theme::{Texture, Theme};
-use crate::segment_map::{ColorBy, LegendEntry, LegendSwatch, Scaling, SortBy};
+use crate::link::{HeatmapZoom, Link};
+use crate::segment_map::{self, ColorBy, Hit, LegendEntry, LegendSwatch, Scaling, SortBy, View as MapView};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
+use crate::view::{
+    Context, PictureFrame, PictureInput, Pixel, Registered, SharedCaches, ShownMoment, StoredOptions, View,
+    ViewContent, ViewInfo, choice, fit,
+};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::choice;
-use crate::view::fit;
+pub use map::Heatmap;
+use map::MapOptions;
 
-/// Returns the content of the view "Heatmap" beside its picture: controls, legend, and where a
-/// request of the typed size would fit.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
-    /// Name of the view "Heatmap" in commands.
-    const VIEW: &str = ViewKind::Heatmap.name();
-    let heatmap = &context.heatmap;
-    let colors = ColorBy::ALL.map(|color_by| match color_by {
-        ColorBy::LastChange => (color_by.name(), "last change"),
-        _ => (color_by.name(), color_by.name()),
-    });
-    let scalings = [(Scaling::EachSegment, "each segment"), (Scaling::Common, "one for all")];
-    let orders = SortBy::ALL.map(|sort| match sort {
-        SortBy::FreeShare => (sort.name(), "free share"),
-        _ => (sort.name(), sort.name()),
-    });
-    let scaling = heatmap.view.scaling.name();
-    let controls = [
-        choice("color", "color", heatmap.color_by.name(), colors),
-        choice("scale", &format!("mode {VIEW}"), scaling, scalings.map(|(scaling, title)| (scaling.name(), title))),
-        choice("sort", &format!("sort {VIEW}"), heatmap.view.sort.name(), orders),
-        fit::size_field(VIEW, &options.filter),
-    ];
-    let mut content = ViewContent { legend: legend(context), ..ViewContent::with_controls(controls) };
-    if !options.filter.is_empty() {
-        let settings = caches.settings(context);
-        content.content.extend(
-            fit::fit(context, &options.filter, &settings, &mut caches.fit)
-                .map(|found| fit::fit_card(context, found).into()),
-        );
+impl Registered for Heatmap {
+    const INFO: ViewInfo = ViewInfo {
+        picture_label: Some("One row per segment, every block at its address"),
+        ..ViewInfo::new("heatmap", "Heatmap", ("Show the heatmap", &["1"]))
+    };
+}
+
+/// Name of the view "Heatmap" in commands.
+const VIEW: &str = Heatmap::INFO.name;
+
+impl Heatmap {
+    /// Returns scale, order of the rows, zoom and scroll position.
+    #[must_use]
+    pub fn map_view(&self) -> MapView {
+        self.options.view
     }
-    content
+}
+
+impl View for Heatmap {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        let MapOptions { color_by, view, others } = &self.options;
+        let colors = ColorBy::ALL.map(|color_by| match color_by {
+            ColorBy::LastChange => (color_by.name(), "last change"),
+            _ => (color_by.name(), color_by.name()),
+        });
+        let scalings = [(Scaling::EachSegment, "each segment"), (Scaling::Common, "one for all")];
+        let orders = SortBy::ALL.map(|sort| match sort {
+            SortBy::FreeShare => (sort.name(), "free share"),
+            _ => (sort.name(), sort.name()),
+        });
+        let scalings = scalings.map(|(scaling, title)| (scaling.name(), title));
+        let controls = [
+            choice("color", Field::Color, color_by.name(), colors),
+            choice("scale", Field::Mode(VIEW.into()), view.scaling.name(), scalings),
+            choice("sort", Field::Sort(VIEW.into()), view.sort.name(), orders),
+            fit::size_field(VIEW, &others.filter),
+        ];
+        let entries = self.picture.scene.as_ref().map_or(&[][..], |scene| &scene.legend);
+        let mut content = ViewContent {
+            legend: legend(entries, &self.options, context.theme),
+            ..ViewContent::with_controls(controls)
+        };
+        if !others.filter.is_empty() {
+            let settings = shared.settings(context);
+            content.content.extend(
+                fit::fit(context, &others.filter, &settings, &mut shared.fit)
+                    .map(|found| fit::fit_card(context, found).into()),
+            );
+        }
+        content
+    }
+
+    fn add_to_link(&self, link: &mut Link) {
+        let (MapOptions { color_by, view, .. }, default) = (&self.options, MapView::default());
+        link.color_by = (*color_by != ColorBy::default()).then_some(*color_by);
+        link.scaling = (view.scaling != default.scaling).then_some(view.scaling);
+        link.sort = (view.sort != default.sort).then_some(view.sort);
+        let zoom = HeatmapZoom { rows: view.zoom, columns: view.column_zoom, column_start: view.column_start };
+        link.zoom = (view.zoom > 1.0 || view.column_zoom > 1.0).then_some(zoom);
+    }
+
+    fn open_link(&mut self, link: &Link, is_complete: bool) {
+        let MapOptions { color_by, view, .. } = &mut self.options;
+        if is_complete {
+            (*color_by, *view) = (ColorBy::default(), MapView { scroll: view.scroll, ..MapView::default() });
+        }
+        *color_by = link.color_by.unwrap_or(*color_by);
+        (view.scaling, view.sort) = (link.scaling.unwrap_or(view.scaling), link.sort.unwrap_or(view.sort));
+        if let Some(HeatmapZoom { rows, columns, column_start }) = link.zoom {
+            (view.zoom, view.column_zoom, view.column_start) = (rows, columns, column_start);
+        }
+    }
+
+    fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
+        self.compute(context, shared, frame);
+        true
+    }
+
+    fn has_picture(&self) -> bool {
+        self.picture.scene.is_some()
+    }
+
+    fn draw(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
+        if let Some(scene) = &self.picture.scene {
+            segment_map::draw_on(scene, theme, canvas);
+        }
+    }
+
+    fn hover(&mut self, context: &Context<'_>, _shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
+        self.set_highlights(context, point);
+        // The details panel describes the memory under the pointer.
+        Vec::new()
+    }
+
+    fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, _moment: ShownMoment) {
+        self.draw_outlines(canvas, theme);
+    }
+
+    fn click(&mut self, context: &Context<'_>, _shared: &mut SharedCaches, point: Pixel) -> Option<Command> {
+        Some(self.command_at(context, point))
+    }
+
+    fn input(&mut self, device: &DeviceState, input: PictureInput) -> bool {
+        self.move_map(device, input)
+    }
+
+    fn change_layout(&mut self) -> bool {
+        let view = &mut self.options.view;
+        view.scaling = match view.scaling {
+            Scaling::EachSegment => Scaling::Common,
+            Scaling::Common => Scaling::EachSegment,
+        };
+        view.scroll = 0;
+        true
+    }
+
+    fn color_by(&mut self) -> Option<&mut ColorBy> {
+        Some(&mut self.options.color_by)
+    }
+
+    fn hit(&self, device: &DeviceState, point: Pixel) -> Option<Hit> {
+        self.hit_at(device, point)
+    }
+
+    fn reveal(&mut self, device: &DeviceState, address: u64) {
+        let layout = self.picture.scene.as_ref().map(|scene| &scene.layout);
+        if let Some(view) = layout.and_then(|layout| layout.reveal(address)) {
+            self.set_view(device, view);
+        }
+    }
+
+    fn device_changed(&mut self) {
+        self.options.view = MapView::default();
+    }
 }
 
 /// Returns the colors and textures of the heatmap with their meanings.
-fn legend(context: &Context<'_>) -> Vec<Node> {
-    let heatmap = &context.heatmap;
-    if heatmap.legend.is_empty() {
+fn legend(entries: &[LegendEntry], options: &MapOptions, theme: &Theme) -> Vec<Node> {
+    if entries.is_empty() {
         return Vec::new();
     }
-    let entries = heatmap.legend.iter().map(|entry| legend_item(entry, context.theme));
+    let entries = entries.iter().map(|entry| legend_item(entry, theme));
     // Names of groups and their number change with the moment: the list has a fixed height.
-    let class = if heatmap.color_by.group_by().is_some() { "entries groups" } else { "entries" };
+    let class = if options.color_by.group_by().is_some() { "entries groups" } else { "entries" };
     let mut list = Element::new(Tag::Ul).with_class(class).with_children(entries);
-    if heatmap.view.scaling == Scaling::EachSegment {
+    if options.view.scaling == Scaling::EachSegment {
         let sample = Element::new(Tag::I).with_class("swatch swatch-heat");
         let text = Element::text(Tag::Span, "fragmentation 0–100%");
         list = list.with_child(Element::new(Tag::Li).with_child(sample).with_child(text));

@@ -9,20 +9,49 @@ use vramscope_insight::steps::{GrowingGroups, Growth, MIN_GROWTH_STEPS, StepMemo
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, Count};
 
+use crate::command::Command;
 use crate::ui::{Element, Node, Tag};
 use crate::units::unbroken_size;
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::computed::{DeviceHistory, StepAnalysis, UnfreedRows};
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{group_choice, group_title, number_field};
-use crate::view::groups::paint_groups;
-use crate::view::table::{Cell, Column, Table};
-use crate::view::table_builder::{TableBuilder, group_cell, growth_cell};
+use crate::view::{
+    Cell, Column, Context, DeviceHistory, Options, Registered, SharedCaches, StepAnalysis, StoredOptions, Table,
+    TableBuilder, Topic, UnfreedAnalysis, UnfreedRows, View, ViewContent, ViewInfo, group_cell, group_choice,
+    group_title, growth_cell, number_field, paint_groups,
+};
 
-/// Name of the view "Leaks and growth" in commands and links.
-const VIEW: &str = ViewKind::Leaks.name();
+/// The view "Leaks and growth".
+#[derive(Default)]
+pub struct Leaks {
+    options: Options,
+    unfreed: UnfreedAnalysis,
+}
+
+impl Registered for Leaks {
+    const INFO: ViewInfo = ViewInfo {
+        needs_history: true,
+        is_about_events: true,
+        topic: Some(Topic::Growth),
+        ..ViewInfo::new("leaks", "Leaks and growth", ("Show what is never freed", &["8"]))
+    };
+}
+
+impl View for Leaks {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared, &mut self.unfreed)
+    }
+
+    fn forget(&mut self) {
+        self.unfreed = UnfreedAnalysis::default();
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Leaks::INFO.name;
+
 /// Default minimum age, in steps, of the blocks that are listed as old.
 const DEFAULT_AGE_STEPS: u64 = 10;
 /// Maximum number of old blocks that are listed, the largest ones.
@@ -33,8 +62,12 @@ const NEGLIGIBLE_GROWTH_PART: u64 = 100;
 
 /// Returns the content of the view "Leaks and growth": groups that grow from step to step, and
 /// allocations that are never freed.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+fn content(
+    context: &Context<'_>,
+    options: &Options,
+    caches: &mut SharedCaches,
+    unfreed: &mut UnfreedAnalysis,
+) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Site);
     let age_steps = options.number.unwrap_or(DEFAULT_AGE_STEPS);
     let mut content = ViewContent::with_controls([
@@ -44,7 +77,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     let Some(source) = caches.update_steps(context) else {
         return content.with_message(context.reading_text());
     };
-    let SharedCaches { groupings, block_groups, steps, unfreed, is_unfinished, .. } = caches;
+    let SharedCaches { groupings, block_groups, steps, is_unfinished, .. } = caches;
     let memory = steps.table(source.lifetimes).map(|table| table.rows().to_vec());
     *is_unfinished |= memory.is_none();
     let by_site = groupings.get(GroupBy::Site, context.recording);
@@ -268,7 +301,7 @@ fn allocations_table(
             group_cell(context, by_site, group)
         })
         .number("address", "address", |one| Cell::Address(one.address))
-        .commands(|one| format!("select-allocation {} {}", one.address, one.first_moment))
+        .commands(|one| Command::select_allocation(one.address, one.first_moment))
         .build()
 }
 

@@ -5,32 +5,73 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::sites::{groups_at, live_groups};
 use vramscope_insight::tables::{GroupTable, SpanRow};
 
+use crate::command::Command;
 use crate::ui::{Element, Tag};
+use crate::view::{
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableAnalysis, TableBuilder, View,
+    ViewContent, ViewInfo, group_choice, group_title, mode_choice, modes, paint_groups,
+};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{choice, group_choice, group_title};
-use crate::view::groups::paint_groups;
-use crate::view::table::{Cell, Column, Table};
-use crate::view::table_builder::TableBuilder;
+/// The view "Memory table".
+#[derive(Default)]
+pub struct MemoryTable {
+    options: Options<Mode>,
+    tables: TableAnalysis,
+}
 
-/// Name of the view "Memory table" in commands and links.
-const VIEW: &str = ViewKind::Table.name();
-/// The moments whose live bytes the view "Memory table" can show: the mode's name and its text.
-const MODES: [(&str, &str); 2] = [("moment", "this moment"), ("peak", "the peak")];
+impl Registered for MemoryTable {
+    const INFO: ViewInfo = ViewInfo {
+        needs_history: true,
+        ..ViewInfo::new("table", "Memory table", ("Show memory by phase, line or operation", &["; t"]))
+    };
+}
+
+impl View for MemoryTable {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared, &mut self.tables)
+    }
+
+    fn forget(&mut self) {
+        self.tables = TableAnalysis::default();
+    }
+}
+
+modes! {
+    /// The memory that the view shows, and the table that scripts get.
+    Mode {
+        /// Memory at the moment on the screen.
+        Moment = "moment", "this moment";
+        /// Memory at the peak of the allocated bytes.
+        Peak = "peak", "the peak";
+        /// Scripts get the table of phases.
+        Phases = "phases", "phases";
+        /// Scripts get the table of spans.
+        Spans = "spans", "spans";
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = MemoryTable::INFO.name;
 
 /// Returns the content of the view "Memory table": live bytes, peaks and allocations by group.
 /// Scripts get the table of phases with the mode `phases`, and the table of spans with `spans`.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+fn content(
+    context: &Context<'_>,
+    options: &Options<Mode>,
+    caches: &mut SharedCaches,
+    tables: &mut TableAnalysis,
+) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Phase);
-    let mode = options.mode.as_deref().unwrap_or("moment");
+    let mode = options.mode.unwrap_or(Mode::Moment);
     let mut content = ViewContent::with_controls([
         group_choice(VIEW, by, &GroupBy::ALL),
-        choice("at", &format!("mode {VIEW}"), mode, MODES),
+        mode_choice("at", VIEW, &mode, &Mode::MENU[..2]),
     ]);
-    let SharedCaches { groupings, block_groups, tables, is_unfinished, .. } = caches;
+    let SharedCaches { groupings, block_groups, is_unfinished, .. } = caches;
     let grouping = groupings.get(by, context.recording);
     let source = context.device_history();
     let scans = source.as_ref().and_then(|source| {
@@ -42,7 +83,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     };
     let definitions = context.definitions();
     let peak = context.recording.series(context.device).map_or(0, |series| series.peak_allocated().event);
-    let is_at_peak = mode == "peak";
+    let is_at_peak = mode == Mode::Peak;
     let live = if is_at_peak {
         groups_at(lifetimes, peak, definitions, grouping)
     } else {
@@ -59,7 +100,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     let mut table = group_table(context, &groups, by, options);
     paint_groups(block_groups, context, grouping, &mut table);
     content = content.with_table(table);
-    for (name, title, rows) in [("phases", "phase", spans.phases()), ("spans", "span", spans.rows())] {
+    for (name, title, rows) in [(Mode::Phases, "phase", spans.phases()), (Mode::Spans, "span", spans.rows())] {
         let table = span_table(title, rows);
         if !table.rows.is_empty() {
             content.content.push(Element::text(Tag::H2, &*table.caption).into());
@@ -73,7 +114,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
 }
 
 /// Returns the table of live bytes, peaks and allocations by group.
-fn group_table(context: &Context<'_>, groups: &GroupTable, by: GroupBy, options: &ViewOptions) -> Table {
+fn group_table(context: &Context<'_>, groups: &GroupTable, by: GroupBy, options: &Options<Mode>) -> Table {
     let number = |name, title| Column::number(name, title).sortable();
     let mut table = TableBuilder::new(VIEW, "Memory by group", &groups.rows)
         .text("name", group_title(by), |row| Cell::from(&*row.name))
@@ -103,6 +144,6 @@ fn span_table(title: &'static str, spans: &[SpanRow]) -> Table {
         .count("count", "count", |span| span.count)
         .hidden("from_event", |span| Cell::Event(span.from_event))
         .hidden("to_event", |span| Cell::Event(span.to_event))
-        .commands(|span| format!("seek {}", span.from_event))
+        .commands(|span| Command::seek(span.from_event))
         .build()
 }

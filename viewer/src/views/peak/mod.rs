@@ -10,21 +10,55 @@ use crate::timeline::moment_text;
 use crate::ui::{Element, Node, Tag, facts};
 use crate::units::{rounded_and_exact_size, unbroken_size};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::computed::{NextPeaks, PeakGroups};
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{category_cell, event_link, group_choice, group_title};
-use crate::view::groups::paint_groups;
-use crate::view::table::{Cell, Column, Table};
-use crate::view::table_builder::TableBuilder;
+use crate::view::{
+    Cell, Column, Context, NextPeaks, Options, PeakAnalysis, PeakGroups, Registered, SharedCaches, StoredOptions,
+    Table, TableBuilder, Topic, View, ViewContent, ViewInfo, category_cell, event_link, group_choice, group_title,
+    paint_groups,
+};
+
+/// The view "Peak".
+#[derive(Default)]
+pub struct PeakView {
+    options: Options,
+    analysis: PeakAnalysis,
+}
+
+impl Registered for PeakView {
+    const INFO: ViewInfo = ViewInfo {
+        needs_history: true,
+        is_about_events: true,
+        topic: Some(Topic::Peak),
+        ..ViewInfo::new("peak", "Peak", ("Explain the peak", &["6"]))
+    };
+}
+
+impl View for PeakView {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared, &mut self.analysis)
+    }
+
+    fn forget(&mut self) {
+        self.analysis = PeakAnalysis::default();
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = PeakView::INFO.name;
 
 /// Returns the content of the view "Peak": when the peak is, what it consists of, and how far it
 /// falls if it is lowered.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
+fn content(
+    context: &Context<'_>,
+    options: &Options,
+    caches: &mut SharedCaches,
+    analysis: &mut PeakAnalysis,
+) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
-    let mut content = ViewContent::with_controls([group_choice(ViewKind::Peak.name(), by, &GroupBy::ALL)]);
+    let mut content = ViewContent::with_controls([group_choice(VIEW, by, &GroupBy::ALL)]);
     let Some(source) = caches.update_steps(context) else {
         return content.with_message(context.reading_text());
     };
@@ -36,7 +70,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
         caches.is_unfinished = true;
         return content.with_message(context.reading_text());
     }
-    let SharedCaches { groupings, block_groups, steps, peak: analysis, .. } = caches;
+    let SharedCaches { groupings, block_groups, steps, .. } = caches;
     analysis.update(&source, peak, steps);
     let by_category = groupings.get(GroupBy::Category, context.recording);
     let categories = analysis.groups(&source, peak, steps, GroupBy::Category, by_category);
@@ -202,7 +236,7 @@ fn table(context: &Context<'_>, groups: &PeakGroups, by: GroupBy) -> Table {
     let mut rows: Vec<_> = groups.rows.iter().collect();
     sort_by_key(&mut rows, |(row, _)| std::cmp::Reverse(allocated(row)));
     let total = composition.allocated_bytes.max(1) as f64;
-    let mut table = TableBuilder::new(ViewKind::Peak.name(), format!("The peak by {}", group_title(by)), &rows)
+    let mut table = TableBuilder::new(VIEW, format!("The peak by {}", group_title(by)), &rows)
         .text("name", group_title(by), |(row, _)| Cell::from(&*row.name))
         .bar("bytes", "allocated", |(row, _)| allocated(row))
         .number("share", "share", |(row, _)| Cell::Share(allocated(row) as f64 / total))

@@ -4,24 +4,46 @@ use vramscope_insight::group::{pool_name, stream_name};
 use vramscope_insight::pools::{PoolUsage, pool_rows, private_pools, releasable_by_device};
 use vramscope_trace::{ByteSize, Count, site_name};
 
+use crate::command::Command;
 use crate::ui::{Element, Tag};
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::fit;
-use crate::view::table::{Cell, Column, Table};
-use crate::view::table_builder::TableBuilder;
+use crate::view::{
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic, View,
+    ViewContent, ViewInfo, fit,
+};
+
+/// The view "Pools and segments". Its filter is a size: it shows where a request would fit.
+#[derive(Default)]
+pub struct Segments {
+    options: Options,
+}
+
+impl Registered for Segments {
+    const INFO: ViewInfo = ViewInfo {
+        topic: Some(Topic::Pools),
+        ..ViewInfo::new("segments", "Pools and segments", ("List pools and segments", &["v"]))
+    };
+}
+
+impl View for Segments {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared)
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Segments::INFO.name;
 
 /// Maximum number of sites that the view "Pools and segments" lists for a private pool.
 const HOLDERS: usize = 8;
 
 /// Returns the content of the view "Pools and segments": free memory by pool and stream, private
 /// pools, and where a request would fit.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
-    /// Name of the view "Pools and segments" in commands.
-    const VIEW: &str = ViewKind::Segments.name();
+fn content(context: &Context<'_>, options: &Options, caches: &mut SharedCaches) -> ViewContent {
     let settings = caches.settings(context);
     let field = fit::size_field(VIEW, &options.filter);
     let mut content = ViewContent::with_controls([field]);
@@ -66,7 +88,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
             .bytes("releasable_bytes", "releasable", |(_, bytes)| *bytes)
             .bytes("allocated_bytes", "allocated", |(device, _)| counters(*device).allocated)
             .bytes("reserved_bytes", "reserved", |(device, _)| counters(*device).reserved)
-            .commands(|(device, _)| format!("device {}", device.0))
+            .commands(|(device, _)| Command::Device(*device))
             .build();
         content.content.push(devices.element().into());
     }
@@ -76,7 +98,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
 /// Returns the table of memory by pool and stream. Each row has the names of a pool and a stream,
 /// and their memory.
 fn usage_table(rows: &[([String; 2], &PoolUsage)], has_pending: bool) -> Table {
-    TableBuilder::new(ViewKind::Segments.name(), "Memory by pool and stream", rows)
+    TableBuilder::new(VIEW, "Memory by pool and stream", rows)
         .text("pool", "pool", |([pool, _], _)| pool.clone())
         .text("stream", "stream", |([_, stream], _)| stream.clone())
         .count("segments", "segments", |(_, usage)| usage.segments)

@@ -3,35 +3,69 @@
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::query::Now;
 use vramscope_insight::sites::{GroupRow, RangeRow, groups_in_range, groups_of, groups_of_allocations, live_groups};
+use vramscope_trace::Allocation;
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{Allocation, ByteSize, Count};
 
 use crate::ui::{Element, Tag};
 
-use super::ViewKind;
-use super::events::step_starts;
-use crate::view::caches::SharedCaches;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{category_cell, choice, filter_field, group_choice, group_title, parse_filter};
-use crate::view::groups::paint_groups;
-use crate::view::table::{Cell, Column, Table};
-use crate::view::table_builder::{TableBuilder, group_cell};
+use crate::view::{
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, View, ViewContent,
+    ViewInfo, category_cell, filter_field, group_cell, group_choice, group_title, mode_choice, modes, paint_groups,
+    parse_filter, step_starts,
+};
 
-/// The modes of the view "Who holds it", with their texts: memory at the moment on the screen, at
-/// the peak, or allocated in the selected range.
-const MODES: [(&str, &str); 3] = [("moment", "this moment"), ("peak", "the peak"), ("range", "allocated in the range")];
+/// The view "Who holds it".
+#[derive(Default)]
+pub struct Sites {
+    options: Options<Mode>,
+}
+
+impl Registered for Sites {
+    const INFO: ViewInfo = ViewInfo {
+        row_names: &["blocks"],
+        outlines_matches: true,
+        ..ViewInfo::new("sites", "Who holds it", ("Show who holds the memory", &["3"]))
+    };
+}
+
+impl View for Sites {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared)
+    }
+
+    fn rows(&mut self, name: &str, context: &Context<'_>, shared: &mut SharedCaches) -> Option<Table> {
+        let grouping = shared.groupings.get(self.options.by.unwrap_or(GroupBy::Site), context.recording);
+        (name == "blocks").then(|| blocks_table(context, grouping, self.options.rows.limit))
+    }
+}
+
+modes! {
+    /// The memory that the view shows.
+    Mode {
+        /// Memory at the moment on the screen.
+        Moment = "moment", "this moment";
+        /// Memory at the peak of the allocated bytes.
+        Peak = "peak", "the peak";
+        /// Memory allocated in the selected range.
+        Range = "range", "allocated in the range";
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Sites::INFO.name;
 
 /// Returns the content of the view "Who holds it": live bytes by site, function, line or another
 /// grouping.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
-    /// Name of the view "Who holds it" in commands.
-    const VIEW: &str = ViewKind::Sites.name();
+fn content(context: &Context<'_>, options: &Options<Mode>, caches: &mut SharedCaches) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
-    let mode = options.mode.as_deref().unwrap_or("moment");
+    let mode = options.mode.unwrap_or(Mode::Moment);
     let mut content = ViewContent::with_controls([
         group_choice(VIEW, by, &GroupBy::ALL),
-        choice("at", &format!("mode {VIEW}"), mode, MODES),
+        mode_choice("at", VIEW, &mode, Mode::MENU),
         filter_field(VIEW, &options.filter),
     ]);
     let query = match parse_filter(&options.filter) {
@@ -49,7 +83,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
         content.with_table(table)
     };
     match (mode, context.lifetimes()) {
-        ("peak", Some(lifetimes)) => {
+        (Mode::Peak, Some(lifetimes)) => {
             let peak = context.recording.series(context.device).map_or(0, |series| series.peak_allocated().event);
             let now = Now::new(peak, context.history);
             let keep = |one: &Allocation| query.is_empty() || matcher.matches_allocation(context.device, one, &now);
@@ -58,7 +92,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
             let when = format!("live at the peak of the allocated bytes{described}");
             painted(content.with_summary(&rows, &when), live_table(context, &rows, grouping), grouping)
         }
-        ("range", Some(lifetimes)) => {
+        (Mode::Range, Some(lifetimes)) => {
             let time_ns = |event| context.history.time_ns(event);
             let keep = |one: &Allocation| matcher.matches_allocation(context.device, one, &now);
             let keep: Option<&dyn Fn(&Allocation) -> bool> = if query.is_empty() { None } else { Some(&keep) };
@@ -69,8 +103,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
             }
             painted(content, range_table(context, &rows, grouping), grouping)
         }
-        ("peak" | "range", None) => content.with_message("Reading the recording…"),
-        _ => {
+        (Mode::Peak | Mode::Range, None) => content.with_message("Reading the recording…"),
+        (Mode::Moment, _) => {
             let rows = if query.is_empty() {
                 live_groups(context.state, context.definitions(), grouping)
             } else {
@@ -84,24 +118,10 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     }
 }
 
-impl ViewContent {
-    /// Appends a sentence with the sums of the rows in `groups`; `when` names their moment.
-    pub(super) fn with_summary(mut self, groups: &[GroupRow], when: &str) -> Self {
-        let sum = |value: fn(&GroupRow) -> u64| groups.iter().map(value).fold(0, u64::saturating_add);
-        let (bytes, pending, blocks) = (sum(|row| row.bytes), sum(|row| row.pending_bytes), sum(|row| row.blocks));
-        let mut text = format!("{} in {} {when}", ByteSize(bytes), Count(blocks).of("block", "blocks"));
-        if pending > 0 {
-            text += &format!(", of which {} are pending free", ByteSize(pending));
-        }
-        self.content.push(Element::text(Tag::P, text).with_class("summary").into());
-        self
-    }
-}
-
 /// Returns the table of the allocations made in the selected range, by group.
 fn range_table(context: &Context<'_>, groups: &[RangeRow], grouping: &Grouping) -> Table {
     let by = grouping.by();
-    TableBuilder::new(ViewKind::Sites.name(), "Allocations made in the selected range", groups)
+    TableBuilder::new(VIEW, "Allocations made in the selected range", groups)
         .text("name", group_title(by), |row| Cell::from(&*row.name))
         .bar("bytes", "allocated", |row| row.bytes)
         .count("allocations", "count", |row| row.allocations)
@@ -119,7 +139,7 @@ fn range_table(context: &Context<'_>, groups: &[RangeRow], grouping: &Grouping) 
 /// Returns the table of live bytes by group.
 pub(super) fn live_table(context: &Context<'_>, groups: &[GroupRow], grouping: &Grouping) -> Table {
     let by = grouping.by();
-    TableBuilder::new(ViewKind::Sites.name(), "Live bytes by group", groups)
+    TableBuilder::new(VIEW, "Live bytes by group", groups)
         .text("name", group_title(by), |row| Cell::from(&*row.name))
         .bar("bytes", "live", |row| row.bytes)
         .number("share", "share", |row| Cell::Share(row.share))

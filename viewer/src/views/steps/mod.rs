@@ -5,21 +5,53 @@ use vramscope_insight::steps::{GroupInStep, Growth, Step, StepMemory, StepSource
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Count, site_name};
 
+use crate::command::{Command, Field};
 use crate::ui::{Attribute, Element, Node, Tag};
 use crate::units::unbroken_size;
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::computed::{DeviceHistory, StepAnalysis};
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{choice, event_link, group_choice, group_title};
-use crate::view::groups::paint_groups;
-use crate::view::table::{Cell, Column, Table};
-use crate::view::table_builder::{TableBuilder, group_cell, growth_cell};
+use crate::view::{
+    Cell, Column, Context, DeviceHistory, Options, Registered, SharedCaches, StepAnalysis, StoredOptions, Table,
+    TableBuilder, View, ViewContent, ViewInfo, choice, event_link, group_cell, group_choice, group_title, growth_cell,
+    mode_choice, modes, paint_groups,
+};
 
-/// The modes of the view "Steps" with their texts: all steps, or the allocations of the step at the
-/// moment.
-const MODES: [(&str, &str); 2] = [("steps", "all steps"), ("groups", "one step")];
+/// The view "Steps".
+#[derive(Default)]
+pub struct StepsView {
+    options: Options<Mode>,
+}
+
+impl Registered for StepsView {
+    const INFO: ViewInfo = ViewInfo {
+        needs_history: true,
+        is_about_events: true,
+        ..ViewInfo::new("steps", "Steps", ("Compare steps", &["7"]))
+    };
+}
+
+impl View for StepsView {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared)
+    }
+}
+
+modes! {
+    /// The rows of the view.
+    Mode {
+        /// The steps.
+        Steps = "steps", "all steps";
+        /// The allocations of the step at the moment.
+        Groups = "groups", "one step";
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = StepsView::INFO.name;
+
 /// Maximum number of steps that are listed above the allocations of one step.
 const FEW_STEPS: usize = 40;
 /// Maximum number of selected steps whose groups are compared in one table.
@@ -31,16 +63,13 @@ const MAX_SPAN_NAMES: usize = 40;
 
 /// Returns the content of the view "Steps": the steps of a training run, or the allocations of one
 /// step.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
-    /// Name of the view "Steps" in commands.
-    const VIEW: &str = ViewKind::Steps.name();
+fn content(context: &Context<'_>, options: &Options<Mode>, caches: &mut SharedCaches) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
-    let mode = options.mode.as_deref().unwrap_or("steps");
+    let mode = options.mode.unwrap_or(Mode::Steps);
     let Some(source) = caches.update_steps(context) else { return ViewContent::message(context.reading_text()) };
     let SharedCaches { groupings, block_groups, steps, is_unfinished, .. } = caches;
     let mut content = ViewContent::with_controls([
-        choice("show", &format!("mode {VIEW}"), mode, MODES),
+        mode_choice("show", VIEW, &mode, Mode::MENU),
         group_choice(VIEW, by, &GroupBy::ALL),
     ]);
     content.controls.extend(span_choice(context, steps).map(Node::from));
@@ -58,7 +87,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     let memory = table.rows().to_vec();
     let grouping = groupings.get(by, context.recording);
     let mut one_step = || OneStep::new(context, &source, steps, &memory, by, grouping);
-    if mode == "groups" {
+    if mode == Mode::Groups {
         let mut step = one_step();
         *is_unfinished |= step.is_unfinished;
         paint_groups(block_groups, context, grouping, &mut step.table);
@@ -67,7 +96,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     }
     let has_few = memory.len() <= FEW_STEPS;
     content = content.with_table(steps_table(context, options, &memory));
-    if has_few && options.limit.is_none() {
+    if has_few && !options.is_for_script() {
         let mut step = one_step();
         *is_unfinished |= step.is_unfinished;
         paint_groups(block_groups, context, grouping, &mut step.table);
@@ -122,19 +151,19 @@ fn span_choice(context: &Context<'_>, steps: &StepAnalysis) -> Option<Element> {
         choices.push((chosen.to_owned(), chosen.to_owned()));
     }
     let choices = choices.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-    Some(choice("a step is", "step-span", chosen, choices))
+    Some(choice("a step is", Field::StepSpan, chosen, choices))
 }
 
 /// Returns the table of steps, with a row for each step in view.
-fn steps_table(context: &Context<'_>, options: &ViewOptions, memory: &[StepMemory]) -> Table {
+fn steps_table(context: &Context<'_>, options: &Options<Mode>, memory: &[StepMemory]) -> Table {
     let mut order: Vec<&StepMemory> = memory.iter().collect();
     if let Some((column, is_descending)) = &options.sort {
         let key = |row: &&StepMemory| sort_key(row, column);
         sort_by_key(&mut order, |row| key(row).map(|value| if *is_descending { -value } else { value }));
     }
-    let is_virtual = options.limit.is_none() && memory.len() > FEW_STEPS;
-    let (first, count) = match options.window() {
-        (_, limit) if options.limit.is_some() => (0, limit),
+    let is_virtual = !options.is_for_script() && memory.len() > FEW_STEPS;
+    let (first, count) = match options.rows.window() {
+        (_, limit) if options.is_for_script() => (0, limit),
         (first, count) if is_virtual => (first.min(memory.len() as u64), count),
         _ => (0, u64::MAX),
     };
@@ -142,7 +171,7 @@ fn steps_table(context: &Context<'_>, options: &ViewOptions, memory: &[StepMemor
     let shown = order.into_iter().skip(first as usize).take(usize::try_from(count).unwrap_or(usize::MAX));
     let shown: Vec<&StepMemory> = shown.collect();
     let number = |name, title| Column::number(name, title).sortable();
-    let mut table = TableBuilder::new(ViewKind::Steps.name(), "Steps side by side", &shown)
+    let mut table = TableBuilder::new(VIEW, "Steps side by side", &shown)
         .column(number("step", "step"), |row| Cell::Count(row.step.number))
         .column(number("events", "events"), |row| Cell::Count(events_of(row)))
         .column(number("duration_ns", "duration"), |row| context.duration(duration_ns(row)))
@@ -161,7 +190,7 @@ fn steps_table(context: &Context<'_>, options: &ViewOptions, memory: &[StepMemor
             row.is_current = step.step.event_numbers().contains(&context.moment);
             row.share = Some(step.peak_bytes as f64 / highest as f64);
         })
-        .commands(|row| format!("seek {}", row.peak_event))
+        .commands(|row| Command::seek(row.peak_event))
         .build();
     table.sorting = table.sorting_by(options.sort.as_ref());
     table.window = is_virtual.then_some((memory.len() as u64, first));
@@ -255,7 +284,7 @@ impl OneStep {
 fn heading(context: &Context<'_>, memory: &[StepMemory], position: usize, row: &StepMemory) -> Vec<Node> {
     let link = |position: Option<usize>, sign: &str| {
         let row = memory.get(position?)?;
-        let button = Element::button(format!("{sign} step {}", row.step.number), format!("seek {}", row.peak_event));
+        let button = Element::button(format!("{sign} step {}", row.step.number), Command::seek(row.peak_event));
         Some(Node::from(button.with_class("link").with(Attribute::Title, "Go to the peak of this step")))
     };
     let mut title = Element::text(Tag::H2, format!("What step {} allocates ", row.step.number));
@@ -286,7 +315,7 @@ fn groups_table(
     growing: &[Growth],
 ) -> Table {
     sort_by_key(&mut groups, |(group, one)| (std::cmp::Reverse((one.allocated_bytes, one.live_bytes)), *group));
-    TableBuilder::new(ViewKind::Steps.name(), "What the step allocates", &groups)
+    TableBuilder::new(VIEW, "What the step allocates", &groups)
         .text("name", group_title(by), |(group, _)| group_cell(context, grouping, *group))
         .bar("bytes", "allocated", |(_, one)| one.allocated_bytes)
         .count("allocations", "allocations", |(_, one)| one.allocations)
@@ -340,7 +369,7 @@ fn compared_table(
         let name = grouping.cached_name(context.definitions(), *group);
         let row = Element::new(Tag::Tr)
             .with(Attribute::TabIndex, "0")
-            .with_command(format!("group {} {group}", by.name()))
+            .with_command(Command::Group(by, *group, None))
             .with(Attribute::AriaSelected, (context.selected_group == Some((by, *group))).to_string())
             .with_child(Element::text(Tag::Td, &*name))
             .with_children(cells.iter().map(|one| cell(one.allocated_bytes)));

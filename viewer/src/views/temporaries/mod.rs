@@ -6,14 +6,43 @@ use vramscope_trace::{Count, Percent};
 use crate::ui::{Element, Tag};
 use crate::units::unbroken_size;
 
-use super::ViewKind;
-use crate::view::caches::SharedCaches;
-use crate::view::computed::{TemporaryRows, TemporarySearch};
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{group_choice, group_title, number_field};
-use crate::view::groups::paint_groups;
-use crate::view::table::{Cell, Table};
-use crate::view::table_builder::TableBuilder;
+use crate::view::{
+    Cell, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, TemporaryRows, TemporaryScan,
+    TemporarySearch, Topic, View, ViewContent, ViewInfo, group_choice, group_title, number_field, paint_groups,
+};
+
+/// The view "Temporaries".
+#[derive(Default)]
+pub struct Temporaries {
+    options: Options,
+    scan: TemporaryScan,
+}
+
+impl Registered for Temporaries {
+    const INFO: ViewInfo = ViewInfo {
+        needs_history: true,
+        is_about_events: true,
+        topic: Some(Topic::Temporaries),
+        ..ViewInfo::new("temporaries", "Temporaries", ("Show what is freed at once", &["t"]))
+    };
+}
+
+impl View for Temporaries {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, shared, &mut self.scan)
+    }
+
+    fn forget(&mut self) {
+        self.scan = TemporaryScan::default();
+    }
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = Temporaries::INFO.name;
 
 /// Default maximum number of events from the allocation of a temporary to its free.
 const DEFAULT_WITHIN_EVENTS: u64 = 2;
@@ -22,10 +51,12 @@ const DEFAULT_WITHIN_EVENTS: u64 = 2;
 const MAX_WITHIN_EVENTS: u64 = 100_000;
 
 /// Returns the content of the view "Temporaries": allocations that are freed soon, by group.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut SharedCaches) -> ViewContent {
-    /// Name of the view "Temporaries" in commands.
-    const VIEW: &str = ViewKind::Temporaries.name();
+fn content(
+    context: &Context<'_>,
+    options: &Options,
+    caches: &mut SharedCaches,
+    scan: &mut TemporaryScan,
+) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
     let within_events = options.number.unwrap_or(DEFAULT_WITHIN_EVENTS).clamp(1, MAX_WITHIN_EVENTS);
     let mut content = ViewContent::with_controls([
@@ -38,7 +69,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Shared
     let (from_event, to_event) = context.range;
     let search = TemporarySearch { from_event, to_event, within_events, by };
     let grouping = caches.groupings.get(by, context.recording);
-    let rows = caches.temporaries.advance(&source, search, grouping);
+    let rows = scan.advance(&source, search, grouping);
     caches.is_unfinished |= rows.progress < 1.0;
     let mut table = table(context, &rows, by, |group| grouping.cached_name(context.definitions(), group).to_string());
     paint_groups(&mut caches.block_groups, context, grouping, &mut table);
@@ -77,7 +108,7 @@ fn summary(context: &Context<'_>, rows: &TemporaryRows, within_events: u64) -> S
 
 /// Returns the table of temporaries by group; `name` returns the name of a group.
 fn table(context: &Context<'_>, rows: &TemporaryRows, by: GroupBy, mut name: impl FnMut(u32) -> String) -> Table {
-    TableBuilder::new(ViewKind::Temporaries.name(), "Temporaries by group", &rows.groups)
+    TableBuilder::new(VIEW, "Temporaries by group", &rows.groups)
         .text("name", group_title(by), |(one, _)| name(one.group))
         .bar("bytes", "allocated and freed", |(one, _)| one.churned_bytes)
         .count("allocations", "count", |(one, _)| one.allocations)

@@ -3,19 +3,108 @@
 use serde_json::Value;
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
-use crate::comparison::{AxisUnit, CompareCache, Moments, side_color};
-use crate::jobs::{Finished, Job};
+use crate::comparison::{AxisUnit, CompareCache, ComparisonPicture, Moments, side_color};
+use crate::jobs::{Finished, Job, Jobs};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
-use super::ViewKind;
-use crate::view::context::{Context, ViewContent, ViewOptions};
-use crate::view::controls::{choice, search_field};
-use crate::view::table::{Cell, Table};
-use crate::view::table_builder::TableBuilder;
+use crate::command::{Command, Field, OptionChange};
+use crate::draw::canvas::Canvas;
+use crate::draw::theme::Theme;
+use crate::view::{
+    Cell, Context, Options, PictureFrame, Pixel, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic,
+    View, ViewContent, ViewInfo, choice, modes, search_field,
+};
 
-/// The mode of the view "What if" that tries all settings.
-pub const ALL_SETTINGS: &str = "all";
+modes! {
+    /// The settings that are simulated.
+    Mode {
+        /// The chosen settings, and then all that can help.
+        All = "all", "all settings";
+    }
+}
+
+/// The view "What if". Its filter has the settings, its number the most bytes that the allocator
+/// may reserve.
+#[derive(Default)]
+pub struct WhatIf {
+    options: Options<Mode>,
+    picture: ComparisonPicture,
+}
+
+impl Registered for WhatIf {
+    const INFO: ViewInfo = ViewInfo {
+        picture_label: Some("Allocated and reserved bytes, recorded and simulated, over time, and both heatmaps"),
+        is_about_events: true,
+        topic: Some(Topic::Settings),
+        ..ViewInfo::new("whatif", "What if", ("Try other allocator settings", &["; w"]))
+    };
+}
+
+/// Name of the view in commands and links.
+const VIEW: &str = WhatIf::INFO.name;
+
+impl View for WhatIf {
+    fn options(&mut self) -> &mut dyn StoredOptions {
+        &mut self.options
+    }
+
+    fn content(&mut self, context: &Context<'_>, _shared: &mut SharedCaches) -> ViewContent {
+        content(context, &self.options, &mut self.picture.cache)
+    }
+
+    fn forget(&mut self) {
+        self.picture = ComparisonPicture::default();
+    }
+
+    fn wanted_job(&self, device: DeviceId, jobs: &Jobs) -> Option<Job> {
+        if device == DeviceId::HOST {
+            return None;
+        }
+        let conf = Some(self.options.filter.trim().to_owned()).filter(|conf| !conf.is_empty());
+        let run = Job::WhatIf { device, conf, capacity_bytes: self.options.number };
+        let advice = Job::Advice { device, capacity_bytes: self.options.number };
+        let is_known = |finished: &Option<Finished>, job: &Job| finished.as_ref().is_some_and(|one| one.job == *job);
+        if !is_known(&jobs.what_if, &run) {
+            return Some(run);
+        }
+        (self.options.mode == Some(Mode::All) && !is_known(&jobs.advice, &advice)).then_some(advice)
+    }
+
+    fn set_setting(&mut self, key: &str, value: &str, recorded: &str, jobs: &mut Jobs) -> Result<(), String> {
+        match key {
+            "all" => {
+                self.options.mode = if self.options.mode.is_some() { None } else { Some(Mode::All) };
+                // A run that was stopped begins again.
+                drop(jobs.advice.take_if(|advice| advice.answer.is_err()));
+            }
+            "capacity" if value.trim().is_empty() => self.options.number = None,
+            "capacity" => self.options.number = Some(value.parse::<ByteSize>().map_err(|error| error.to_string())?.0),
+            _ => {
+                let conf = if self.options.filter.is_empty() { recorded } else { &self.options.filter };
+                self.options.filter = with_setting(conf, key, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn update_picture(&mut self, context: &Context<'_>, _shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
+        let is_known = update_sides(context, &mut self.picture.cache);
+        self.picture.update(context, frame, is_known)
+    }
+
+    fn has_picture(&self) -> bool {
+        self.picture.scene().is_some()
+    }
+
+    fn draw(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
+        self.picture.draw(canvas, theme);
+    }
+
+    fn hover(&mut self, _context: &Context<'_>, _shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
+        self.picture.values(point)
+    }
+}
 
 /// The name of PyTorch's default settings.
 const DEFAULTS: &str = "PyTorch's defaults";
@@ -32,14 +121,6 @@ const MENUS: [Menu; 4] = [
     ("roundup_power2_divisions", &["2", "4", "8", "16"]),
 ];
 
-/// Returns the job that simulates a device for the view "What if". In `options`, the filter has the
-/// settings, and the number has the capacity in bytes.
-#[must_use]
-pub fn job(device: DeviceId, options: &ViewOptions) -> Job {
-    let conf = Some(options.filter.trim().to_owned()).filter(|conf| !conf.is_empty());
-    Job::WhatIf { device, conf, capacity_bytes: options.number }
-}
-
 /// Splits `PYTORCH_CUDA_ALLOC_CONF` settings into keys and values, except at commas within
 /// brackets.
 fn pairs(conf: &str) -> Vec<(&str, &str)> {
@@ -53,8 +134,7 @@ fn pairs(conf: &str) -> Vec<(&str, &str)> {
 
 /// Returns settings in which `key` has the value `value`; an empty value removes the key. If no key
 /// remains, the result states that expandable segments are off, the default.
-#[must_use]
-pub fn with_setting(conf: &str, key: &str, value: &str) -> String {
+fn with_setting(conf: &str, key: &str, value: &str) -> String {
     let mut all = pairs(conf);
     match all.iter_mut().find(|(known, _)| *known == key) {
         Some(known) => known.1 = value,
@@ -69,22 +149,20 @@ pub fn with_setting(conf: &str, key: &str, value: &str) -> String {
 }
 
 /// Returns the settings that the controls show: the user's choice, or the recorded settings.
-#[must_use]
-pub fn shown_settings<'a>(context: &Context<'a>, options: &'a ViewOptions) -> &'a str {
+fn shown_settings<'a>(context: &Context<'a>, options: &'a Options<Mode>) -> &'a str {
     if options.filter.is_empty() { &context.recording.info().alloc_conf } else { &options.filter }
 }
 
 /// Sets the two sides of the picture: the recording at the moment, and the simulated run at an
 /// equal time. Returns false if there is no simulated run.
-pub fn update_sides(context: &Context<'_>, sides: &mut CompareCache) -> bool {
+fn update_sides(context: &Context<'_>, sides: &mut CompareCache) -> bool {
     let is_simulated = context.comparison.second().is_some_and(|second| second.is_simulated);
     let run = CompareWith::Recording(context.device);
     is_simulated && sides.update_with(context, run, Moments::Now, AxisUnit::Time).is_ok()
 }
 
 /// Returns the content of the view "What if": the recorded requests under other allocator settings.
-#[must_use]
-pub fn content(context: &Context<'_>, options: &ViewOptions, sides: &mut CompareCache) -> ViewContent {
+fn content(context: &Context<'_>, options: &Options<Mode>, sides: &mut CompareCache) -> ViewContent {
     let jobs = context.jobs;
     let mut content = ViewContent { hides_picture: !update_sides(context, sides), ..ViewContent::default() };
     content.controls = controls(shown_settings(context, options), options);
@@ -103,7 +181,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, sides: &mut Compare
     }
     let advice = jobs.advice.as_ref().and_then(|advice| advice.answer.as_ref().ok());
     // Scripts get everything that is known.
-    let advice = advice.filter(|_| options.limit.is_some() || options.mode.as_deref() == Some(ALL_SETTINGS));
+    let advice = advice.filter(|_| options.rows.limit.is_some() || options.mode == Some(Mode::All));
     content
         .content
         .extend(advice.map(|advice| Element::text(Tag::P, advice_text(advice)).with_class("summary").into()));
@@ -121,7 +199,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, sides: &mut Compare
 
 /// Returns the controls of the view "What if": a menu for each setting, all settings as text, the
 /// capacity, and a button that tries all.
-fn controls(conf: &str, options: &ViewOptions) -> Vec<Node> {
+fn controls(conf: &str, options: &Options<Mode>) -> Vec<Node> {
     let chosen = pairs(conf);
     let mut controls: Vec<Node> = Vec::new();
     for (key, values) in MENUS {
@@ -130,14 +208,13 @@ fn controls(conf: &str, options: &ViewOptions) -> Vec<Node> {
         let other = (!current.is_empty() && !values.contains(&current)).then_some(current);
         let values = std::iter::once(("", "off")).chain(values.iter().copied().chain(other).map(|one| (one, one)));
         let values = values.map(|(value, text)| (value, if text == "True" { "on" } else { text }));
-        controls.push(choice(key, &format!("what-if {key}"), current, values).into());
+        controls.push(choice(key, Field::Setting(key), current, values).into());
     }
     let capacity = options.number.map(|bytes| ByteSize(bytes).to_string()).unwrap_or_default();
-    let capacity = search_field("capacity", "Capacity", "capacity: as recorded", &capacity, "what-if capacity");
-    let filter = format!("filter {}", ViewKind::WhatIf.name());
-    let all = search_field("conf", "All settings", "all settings as text", &options.filter, &filter);
-    let is_all = options.mode.as_deref() == Some(ALL_SETTINGS);
-    let try_all = Element::button("Try all settings", "what-if all")
+    let capacity = search_field("capacity", "Capacity", "capacity: as recorded", &capacity, Field::Setting("capacity"));
+    let all = search_field("conf", "All settings", "all settings as text", &options.filter, Field::Filter(VIEW.into()));
+    let is_all = options.mode == Some(Mode::All);
+    let try_all = Element::button("Try all settings", Command::Setting("all".to_owned(), String::new()))
         .with(Attribute::Title, "Simulate every setting that can help, and rank them")
         .with(Attribute::AriaPressed, is_all.to_string());
     controls.extend([capacity, all, try_all].map(Node::from));
@@ -183,7 +260,7 @@ fn advice_text(advice: &Value) -> String {
 
 /// Returns the table that compares runs: the recorded one, the simulated one on the screen, and all
 /// runs that were tried.
-fn runs_table(context: &Context<'_>, options: &ViewOptions, answer: &Value, advice: Option<&Value>) -> Table {
+fn runs_table(context: &Context<'_>, options: &Options<Mode>, answer: &Value, advice: Option<&Value>) -> Table {
     let recorded_conf = match context.recording.info().alloc_conf.as_str() {
         "" => DEFAULTS,
         conf => conf,
@@ -202,9 +279,8 @@ fn runs_table(context: &Context<'_>, options: &ViewOptions, answer: &Value, advi
         }
     }
     let number = |figures: &Value, name: &str| figures[name].as_u64().unwrap_or(0);
-    let view = ViewKind::WhatIf.name();
     let is_recorded = |run: &Value| std::ptr::eq(run, &answer["recorded"]);
-    TableBuilder::new(view, "Figures of the recorded and of simulated runs", &runs)
+    TableBuilder::new(VIEW, "Figures of the recorded and of simulated runs", &runs)
         .text("alloc_conf", "settings", |(name, ..)| name.clone())
         .bar("peak_reserved_bytes", "peak reserved", |(.., run)| number(run, "peak_reserved_bytes"))
         .bytes("peak_allocated_bytes", "peak allocated", |(.., run)| number(run, "peak_allocated_bytes"))
@@ -218,7 +294,7 @@ fn runs_table(context: &Context<'_>, options: &ViewOptions, answer: &Value, advi
             row.color = Some(side_color(context.theme, usize::from(!is_recorded(run))));
             row.is_selected = *conf == options.filter;
         })
-        .commands(|(_, conf, _)| format!("filter {view} {conf}"))
+        .commands(|(_, conf, _)| Command::Set(VIEW.into(), OptionChange::Filter((*conf).to_owned())))
         .build()
 }
 

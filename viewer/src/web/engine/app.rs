@@ -16,6 +16,7 @@ use super::page_worker::Analysis;
 use super::recording_bytes::RecordingBytes;
 use super::socket::Socket;
 use crate::app::{ConnectionFacts, PageFacts, Session, SessionReport};
+use crate::command::Command;
 use crate::connection::Connection;
 use crate::lateness::Lateness;
 use crate::model::{Fetch, Model, Origin};
@@ -219,7 +220,7 @@ impl App {
 
     /// Draws a frame for the page and sends it. `buffers` are the pixel buffers of pictures that
     /// the page has shown; they are reused. Returns the commands that the session does not execute.
-    pub(super) fn frame(&self, request: &FrameRequest, buffers: Vec<JsValue>) -> Vec<String> {
+    pub(super) fn frame(&self, request: &FrameRequest, buffers: Vec<JsValue>) -> Vec<Command> {
         self.0.is_frame_wanted.set(false);
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
@@ -281,7 +282,7 @@ impl App {
 
     /// Applies the user's actions without drawing a frame. Returns the commands that the session
     /// does not execute.
-    pub(super) fn act(&self, actions: &[Action], clock_ms: f64) -> Vec<String> {
+    pub(super) fn act(&self, actions: &[Action], clock_ms: f64) -> Vec<Command> {
         let mut report = SessionReport::default();
         self.0.state.borrow_mut().session.act(actions, clock_ms, &mut report);
         self.show_messages(&report);

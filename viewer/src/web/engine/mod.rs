@@ -26,6 +26,7 @@ use web_sys::MessagePort;
 
 use self::app::App;
 use super::panic_message;
+use crate::command::Command;
 use crate::connection::ConnectionEvent;
 use crate::link::Link;
 use crate::model::Origin;
@@ -55,13 +56,13 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
         }
         ToEngine::Frame(request) => {
             for command in app.frame(&request, objects) {
-                execute(app, &command);
+                execute(app, command);
             }
             analyzing::update(app);
         }
         ToEngine::Actions(actions, clock_ms) => {
             for command in app.act(&actions, clock_ms) {
-                execute(app, &command);
+                execute(app, command);
             }
         }
         ToEngine::Call(number, call) => calls::answer(app, number, call, objects),
@@ -86,15 +87,15 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
 
 /// Executes a command that the session cannot execute, because it needs the connection or the
 /// browser.
-fn execute(app: &App, command: &str) {
+fn execute(app: &App, command: Command) {
     match command {
-        "follow" => follow(app),
-        "load-all" => live::load_everything(app),
-        _ if command.starts_with("compare ") => {
-            let url = RecordingSource::Url(command["compare ".len()..].to_owned());
-            open_file::compare_in_background(app, url, Vec::new());
+        Command::Follow => follow(app),
+        Command::LoadAll => live::load_everything(app),
+        Command::CompareUrl(url) => {
+            open_file::compare_in_background(app, RecordingSource::Url(url), Vec::new());
         }
-        _ => app.show_message(&format!("there is no command called {command:?}")),
+        // All others are the session's or the page's.
+        _ => {}
     }
 }
 

@@ -7,7 +7,7 @@ use wasm_bindgen::prelude::*;
 use super::super::browser::window;
 use super::app::App;
 use crate::protocol::{Call, RecordingSource};
-use crate::views::ViewKind;
+use crate::views::ViewId;
 
 /// Sets a property of a JavaScript object.
 fn set(object: &Object, name: &str, value: impl Into<JsValue>) -> Result<(), JsValue> {
@@ -48,7 +48,7 @@ pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     add_call(app, &api, "digest", |_, _| (Call::Digest, Vec::new()))?;
     add_state(app, &api)?;
     let views = Closure::<dyn Fn() -> Array>::new(|| {
-        ["timeline"].into_iter().chain(ViewKind::ALL.map(ViewKind::name)).map(JsValue::from).collect()
+        ["timeline"].into_iter().chain(ViewId::all().map(ViewId::name)).map(JsValue::from).collect()
     });
     set(&api, "views", views.into_js_value())?;
     Reflect::set(&window, &"vramscope".into(), &api).map(|_| ())

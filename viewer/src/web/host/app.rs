@@ -19,6 +19,7 @@ use super::page_history::PageHistory;
 use super::panel::Panel;
 use super::render::COMMAND;
 use super::screen::Display;
+use crate::command::Command;
 use crate::pane_sizes::PaneSizes;
 use crate::protocol::{Action, Call, FrameRequest, FromEngine, PageStage, PageUpdate, ToEngine};
 
@@ -201,8 +202,8 @@ impl App {
     }
 
     /// Makes the engine execute a command in the next frame.
-    pub(super) fn command(&self, command: impl Into<String>) {
-        self.act(Action::Command(command.into()));
+    pub(super) fn command(&self, command: Command) {
+        self.act(Action::Command(command));
     }
 
     /// Requests a frame before the browser's next repaint, or after the one in flight.
@@ -282,7 +283,9 @@ impl App {
             field.set_value(&search.text);
             // Browsers report no change of a text that a script has set, not even after Enter.
             let command = field.get_attribute(COMMAND).unwrap_or_default();
-            self.command(format!("{command} {}", search.text));
+            if let Ok(command) = Command::parse(&format!("{command} {}", search.text)) {
+                self.command(command);
+            }
         }
     }
 
@@ -425,7 +428,7 @@ impl PageState {
     /// their number; `None` if the engine knows them.
     fn tell_rows(&mut self, pane: usize, rows: Option<(u64, u64)>) {
         if let Some((first, count)) = rows {
-            self.actions.push(Action::Command(format!("scroll {pane} {first} {count}")));
+            self.actions.push(Action::Command(Command::Scroll(pane, first, count)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! The help and the list of commands, both made from [`COMMANDS`].
+//! The help and the list of commands, both made from [`all`] commands.
 
 use wasm_bindgen::prelude::*;
 use web_sys::{Event, HtmlInputElement, KeyboardEvent};
@@ -6,10 +6,11 @@ use web_sys::{Event, HtmlInputElement, KeyboardEvent};
 use super::app::App;
 use super::early_search::EarlySearch;
 use super::render::COMMAND;
-use crate::commands::{COMMANDS, Command, Group, key_name, matching};
+use crate::command::Command;
+use crate::commands::{Group, ListedCommand, all, key_name, matching};
 
-/// Fills the help dialog, and registers the listeners of the dialog with the list of commands.
-/// `run` runs a command.
+/// Fills the help dialog, and registers the listeners of the dialog with the list of commands,
+/// which run a command by `run`.
 pub(super) fn listen(app: &App, run: fn(&App, &str)) -> Result<(), JsValue> {
     fill_help(app)?;
     let (dialog, field, list) = {
@@ -61,12 +62,12 @@ pub(super) fn show_command_list(app: &App) {
 pub(super) fn focus_search(app: &App) {
     if !app.focus_search_field() {
         *app.0.early_search.borrow_mut() = Some(EarlySearch::new());
-        app.command("view search");
+        app.command(Command::SearchView);
     }
 }
 
 /// Formats the keys of a command: `W or +`.
-fn keys_text(command: &Command) -> String {
+fn keys_text(command: &ListedCommand) -> String {
     command.keys.iter().map(|key| key_name(key)).collect::<Vec<_>>().join(" or ")
 }
 
@@ -79,7 +80,7 @@ fn fill_help(app: &App) -> Result<(), JsValue> {
         let section = page.create("section", "", "")?;
         section.append_child(&*page.create("h3", "", group.title())?)?;
         let list = page.create("dl", "", "")?;
-        for command in COMMANDS.iter().filter(|command| command.group == group) {
+        for command in all().iter().filter(|command| command.group == group) {
             let entry = page.create("div", "", "")?;
             let keys = page.create("dt", "", "")?;
             for key in command.keys {
@@ -103,11 +104,11 @@ fn fill_command_list(app: &App, text: &str) {
     for (index, command) in matching(text).enumerate() {
         let Ok(item) = state.page.create("li", "", command.title) else { continue };
         // Fails only for invalid attribute names.
-        let _ = item.set_attribute(COMMAND, command.name);
+        let _ = item.set_attribute(COMMAND, &command.name);
         let _ = item.set_attribute("role", "option");
         item.set_id(&format!("command-{index}"));
         let _ = item.set_attribute("aria-selected", if index == 0 { "true" } else { "false" });
-        if let Ok(keys) = state.page.create("kbd", "", &keys_text(command))
+        if let Ok(keys) = state.page.create("kbd", "", &keys_text(&command))
             && !command.keys.is_empty()
         {
             let _ = item.append_child(&keys);

@@ -5,6 +5,7 @@ use web_sys::{Event, HtmlDialogElement, HtmlInputElement};
 
 use super::app::App;
 use super::storage;
+use crate::command::Command;
 use crate::editor_link::EditorTemplate;
 
 /// Name of the browser's stored setting with the template for editor links.
@@ -19,7 +20,7 @@ fn elements(app: &App) -> Result<(HtmlDialogElement, HtmlInputElement), JsValue>
 /// Applies the stored template for editor links, and registers the listeners of its dialog.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     if let Ok(template) = EditorTemplate::parse(&storage::load(SETTING)) {
-        app.command(format!("editor-template {}", template.text()));
+        app.command(Command::EditorTemplate(Some(template)));
     }
     let (dialog, field) = elements(app)?;
     let form = app.0.state.borrow().page.element("editor-form")?;
@@ -27,8 +28,8 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
         event.prevent_default();
         let typed = field.value();
         match EditorTemplate::parse(&typed) {
-            Ok(template) => use_template(app, template.text()),
-            Err(_) if typed.trim().is_empty() => use_template(app, ""),
+            Ok(template) => use_template(app, Some(template)),
+            Err(_) if typed.trim().is_empty() => use_template(app, None),
             Err(message) => return app.0.state.borrow().page.set_text("editor-error", &message),
         }
         dialog.close();
@@ -40,10 +41,10 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Stores and applies a template for editor links; an empty one means no links.
-fn use_template(app: &App, template: &str) {
-    storage::store(SETTING, template);
-    app.command(format!("editor-template {template}").trim_end());
+/// Stores and applies a template for editor links; `None` means no links.
+fn use_template(app: &App, template: Option<EditorTemplate>) {
+    storage::store(SETTING, template.as_ref().map_or("", EditorTemplate::text));
+    app.command(Command::EditorTemplate(template));
 }
 
 /// Opens the dialog for the user's editor with the stored template.

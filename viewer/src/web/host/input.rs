@@ -10,11 +10,13 @@ use web_sys::{
 };
 
 use super::app::App;
-use super::page_commands::{self, choose_file, toggle_help};
+use super::page_commands::{self, choose_file, run_text, toggle_help};
 use super::panel::BANDS;
 use super::render::COMMAND;
 use super::{controls, dialogs, editor, history, keys, splitters, start_page};
 use crate::bands::Band;
+use crate::command::{Command, Direction};
+use crate::model::PeakKind;
 use crate::protocol::{Action, Pointer, PointerKind, Surface, ToEngine};
 
 /// Registers all listeners for pointer, keyboard, buttons, files, and changes of the address.
@@ -27,7 +29,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     listen_to_content(app)?;
     listen_to_files(app)?;
     controls::listen(app)?;
-    dialogs::listen(app, page_commands::run)?;
+    dialogs::listen(app, run_text)?;
     keys::listen(app)?;
     editor::listen(app)?;
     page_commands::listen_to_theme(app)?;
@@ -133,27 +135,27 @@ fn send(app: &App, surface: Surface, kind: PointerKind, (x, y): (i32, i32), even
 }
 
 /// The buttons of the page: element id, and the command that a click runs.
-const BUTTONS: [(&str, &str); 10] = [
-    ("home", "first"),
-    ("end", "last"),
-    ("back", "step -1"),
-    ("forward", "step 1"),
-    ("play", "play"),
-    ("peak", "peak"),
-    ("peak-reserved", "peak-reserved"),
-    ("fit", "fit-all"),
-    ("live", "follow"),
-    ("load-all", "load-all"),
+static BUTTONS: [(&str, Command); 10] = [
+    ("home", Command::GoToEdge(Direction::Back)),
+    ("end", Command::GoToEdge(Direction::Forward)),
+    ("back", Command::Step(-1)),
+    ("forward", Command::Step(1)),
+    ("play", Command::Play),
+    ("peak", Command::GoToPeak(PeakKind::Allocated)),
+    ("peak-reserved", Command::GoToPeak(PeakKind::Reserved)),
+    ("fit", Command::FitAll),
+    ("live", Command::Follow),
+    ("load-all", Command::LoadAll),
 ];
 
 /// Registers the listeners of all buttons outside of the panes and of the panel with the program's
 /// commands.
 fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
-    for (button, command) in BUTTONS {
-        app.on_button(button, move |app| app.command(command))?;
+    for (button, command) in &BUTTONS {
+        app.on_button(button, move |app| app.command(command.clone()))?;
     }
     for (band, [_, button, _]) in Band::ALL.into_iter().zip(BANDS) {
-        app.on_button(button, move |app| app.command(format!("band {}", band.id())))?;
+        app.on_button(button, move |app| app.command(Command::Band(band)))?;
     }
     app.on_button("help-button", toggle_help)?;
     app.on_button("open", choose_file)?;
@@ -172,12 +174,12 @@ fn listen_to_fields(app: &App) -> Result<(), JsValue> {
         (page.speed.clone(), page.device.clone(), page.event.clone())
     };
     app.on(&speed.clone(), "change", move |app: &App, _: Event| {
-        app.command(format!("speed {}", speed.selected_index()))
+        app.command(Command::Speed(usize::try_from(speed.selected_index()).unwrap_or(0)))
     })?;
-    app.on(&device.clone(), "change", move |app: &App, _: Event| app.command(format!("device {}", device.value())))?;
+    app.on(&device.clone(), "change", move |app: &App, _: Event| run_text(app, &format!("device {}", device.value())))?;
     let field = event.clone();
     app.on(&event, "change", move |app: &App, _: Event| {
-        app.command(format!("seek {}", field.value()));
+        run_text(app, &format!("seek {}", field.value()));
         let _ = field.blur();
     })?;
     let field = event.clone();
@@ -186,7 +188,7 @@ fn listen_to_fields(app: &App) -> Result<(), JsValue> {
             // Anything but a number restores the field. Emptied first: leaving the field would go
             // to the number in it.
             field.set_value("");
-            app.command("seek");
+            app.command(Command::Seek(None));
             let _ = field.blur();
         }
     })
@@ -230,7 +232,7 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
                 && value_of(&element).is_none()
                 && !is_link(&event)
             {
-                page_commands::run(app, &command);
+                run_text(app, &command);
                 close_export(app);
             }
         })?;
@@ -238,7 +240,7 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
             if let Some((element, command)) = command_of(&event)
                 && let Some(value) = value_of(&element)
             {
-                page_commands::run(app, &format!("{command} {value}"));
+                run_text(app, &format!("{command} {value}"));
             }
         })?;
         app.on(&root, "keydown", |app: &App, event: KeyboardEvent| {
@@ -250,7 +252,7 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
             {
                 event.prevent_default();
                 event.stop_propagation();
-                page_commands::run(app, &command);
+                run_text(app, &command);
             }
         })?;
     }

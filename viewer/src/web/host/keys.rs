@@ -6,6 +6,7 @@ use web_sys::{HtmlInputElement, KeyboardEvent};
 use super::super::browser::window;
 use super::app::App;
 use super::page_commands;
+use crate::command::{Command, PageCommand};
 use crate::commands::{KeyPress, PREFIX_KEY, for_key};
 
 /// Registers the listener for all key presses on the page.
@@ -35,10 +36,14 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
         let Some(command) = for_key(press, is_second).filter(|_| !event.alt_key()) else { return };
         // Text fields keep their keys; commands with Ctrl work everywhere unless they edit text
         // there.
-        let edits_text = matches!(command.name, "undo" | "redo") || command.name.starts_with("size ");
+        let Ok(command) = command.command() else { return };
+        let edits_text = matches!(
+            command,
+            Command::Undo | Command::Redo | Command::Page(PageCommand::Size(..) | PageCommand::ResetSizes)
+        );
         if (press.ctrl && !edits_text) || !is_for_focused_element(app, &event) {
             event.prevent_default();
-            page_commands::run(app, command.name);
+            page_commands::run(app, command);
         }
     })
 }

@@ -8,6 +8,7 @@ use web_sys::HtmlElement;
 use super::super::browser::{error_text, run_after, window};
 use super::app::App;
 use super::{controls, controls_view, dialogs, editor, history, splitters, start_page, storage};
+use crate::command::{Command, PageCommand};
 use crate::protocol::ToEngine;
 
 /// Time in milliseconds for which a button shows that it has copied something.
@@ -15,40 +16,43 @@ const COPIED_MS: i32 = 1500;
 /// Message to the user after something was copied by a key.
 const COPIED: &str = "Copied to the clipboard";
 
-/// Runs a command with its arguments. A message about an earlier command is hidden, and an open
-/// menu is closed.
-pub(super) fn run(app: &App, command: &str) {
-    if command != "escape" {
+/// Runs the command with this text; an invalid one is reported.
+pub(super) fn run_text(app: &App, text: &str) {
+    match Command::parse(text) {
+        Ok(command) => run(app, command),
+        Err(message) => app.0.state.borrow().page.show_message(&message),
+    }
+}
+
+/// Runs a command. A message about an earlier command is hidden, and an open menu is closed.
+pub(super) fn run(app: &App, command: Command) {
+    if command != Command::Page(PageCommand::Escape) {
         close_menu(app);
         app.0.state.borrow().page.hide_message();
     }
+    let Command::Page(command) = command else { return app.command(command) };
     match command {
-        "open" => choose_file(app),
-        "compare" => choose_second_file(app),
-        "save" => save(app),
-        "save-range" => save_excerpt(app, true, false),
-        "save-redacted" => save_excerpt(app, false, true),
-        "save-range-redacted" => save_excerpt(app, true, true),
-        "copy-lines" => copy_lines(app),
-        "help" => toggle_help(app),
-        "commands" => dialogs::show_command_list(app),
-        "search" => dialogs::focus_search(app),
-        "mark-now" => {
+        PageCommand::Open => choose_file(app),
+        PageCommand::Compare => choose_second_file(app),
+        PageCommand::Save => save(app),
+        PageCommand::SaveExcerpt(is_range, is_redacted) => save_excerpt(app, is_range, is_redacted),
+        PageCommand::CopyLines => copy_lines(app),
+        PageCommand::Copy(text) => copy(app, text),
+        PageCommand::Help => toggle_help(app),
+        PageCommand::Commands => dialogs::show_command_list(app),
+        PageCommand::Search => dialogs::focus_search(app),
+        PageCommand::MarkNow => {
             if !controls::edit_mark(app) {
-                app.command("range-selection");
+                app.command(Command::RangeOfSelection);
             }
         }
-        "theme" => switch_theme(app),
-        "escape" => escape(app),
-        "editor" => editor::show(app),
-        "back" => history::go(-1),
-        "forward" => history::go(1),
-        _ if start_page::run(app, command) => {}
-        _ => match command.split_once(' ') {
-            Some(("copy", text)) => copy(app, text.to_owned()),
-            Some(("size", argument)) => splitters::execute(app, argument),
-            _ => app.command(command),
-        },
+        PageCommand::Theme => switch_theme(app),
+        PageCommand::Escape => escape(app),
+        PageCommand::Editor => editor::show(app),
+        PageCommand::History(steps) => history::go(steps),
+        PageCommand::Size(splitter, percent) => splitters::change(app, splitter, percent),
+        PageCommand::ResetSizes => splitters::reset(app),
+        PageCommand::StartPage(name, argument) => start_page::run(app, name, &argument),
     }
 }
 
@@ -196,7 +200,7 @@ fn escape(app: &App) {
         state.page.hide_message() || controls_view::close(&state.page)
     };
     if !has_closed {
-        app.command("deselect");
+        app.command(Command::Deselect);
     }
 }
 

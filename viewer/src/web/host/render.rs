@@ -97,7 +97,7 @@ fn patch_element(document: &Document, shown: &HtmlNode, before: &Element, after:
         }
     }
     match &after.command {
-        Some(command) if before.command.as_ref() != Some(command) => shown.set_attribute(COMMAND, command)?,
+        Some(command) if before.command.as_ref() != Some(command) => shown.set_attribute(COMMAND, &command.0)?,
         None if before.command.is_some() => shown.remove_attribute(COMMAND)?,
         _ => {}
     }

@@ -69,17 +69,15 @@ fn press(app: &App, splitter: Splitter, key: &str) -> bool {
     true
 }
 
-/// Executes the command `size` with its argument: the name of a splitter and percent, or `reset`.
-pub(super) fn execute(app: &App, argument: &str) {
-    if argument == "reset" {
-        for splitter in Splitter::ALL {
-            set(app, splitter, None);
-        }
-    } else if let Some((name, percent)) = argument.split_once(' ')
-        && let (Some(splitter), Ok(percent)) = (Splitter::from_name(name), percent.parse())
-    {
-        move_by(app, splitter, percent);
-    }
+/// Adds `percent` percentage points to the share of a splitter, and stores the sizes.
+pub(super) fn change(app: &App, splitter: Splitter, percent: f64) {
+    move_by(app, splitter, percent);
+    store(app);
+}
+
+/// Restores the default sizes.
+pub(super) fn reset(app: &App) {
+    Splitter::ALL.into_iter().for_each(|splitter| set(app, splitter, None));
     store(app);
 }
 

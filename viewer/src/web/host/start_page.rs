@@ -11,8 +11,6 @@ use super::super::browser::error_text;
 use super::app::App;
 use crate::protocol::{RecordingSource, Sources};
 
-/// Names of the commands that the start page's script executes.
-const COMMANDS: [&str; 6] = ["start", "recent", "forget", "example", "compare-served", "install"];
 /// Message for commands of the start page on a page without its script.
 const NO_SCRIPT: &str = "an exported page has no start page; open another file with Open…";
 
@@ -23,16 +21,10 @@ fn call(app: &App, command: &str, value: &JsValue) -> Option<JsValue> {
     script.call2(&JsValue::UNDEFINED, &command.into(), value).ok()
 }
 
-/// Executes a command of the start page and shows the message that it returns, if any. Returns
-/// false if it is not such a command.
-pub(super) fn run(app: &App, command: &str) -> bool {
-    let (name, argument) = command.split_once(' ').unwrap_or((command, ""));
-    if !COMMANDS.contains(&name) {
-        return false;
-    }
+/// Executes a command of the start page and shows the message that it returns, if any.
+pub(super) fn run(app: &App, name: &str, argument: &str) {
     let Some(result) = call(app, name, &argument.into()) else {
-        app.0.state.borrow().page.show_message(NO_SCRIPT);
-        return true;
+        return app.0.state.borrow().page.show_message(NO_SCRIPT);
     };
     let app = app.clone();
     spawn_local(async move {
@@ -44,7 +36,6 @@ pub(super) fn run(app: &App, command: &str) -> bool {
             app.0.state.borrow().page.show_message(&text);
         }
     });
-    true
 }
 
 /// Shows the start page and fills its lists.

@@ -1,0 +1,105 @@
+//! The contents of the panes below the timeline.
+
+use super::parts::SentPanes;
+use super::session::Session;
+use crate::command::{Command, Field};
+use crate::protocol::{PageUpdate, PaneContent};
+use crate::saved_picture::PictureFormat;
+use crate::ui::{Attribute, Element, Tag};
+use crate::view::{ViewContent, select};
+use crate::views::ViewId;
+use vramscope_insight::evidence::Evidence;
+
+impl Session {
+    /// Computes the contents of the panes and adds changed contents to `update`.
+    pub(super) fn update_panes(&mut self, update: &mut PageUpdate) {
+        for (pane, view) in self.panes.views().into_iter().enumerate() {
+            let content = view.map(|view| self.pane_content(pane, view)).unwrap_or_default();
+            if self.sent.contents[pane].as_ref() != Some(&content) {
+                self.sent.contents[pane] = Some(content.clone());
+                update.panes[pane] = Some(content);
+            }
+        }
+    }
+
+    /// Makes the next frame send all contents, because the page has lost them.
+    pub fn resend(&mut self) {
+        self.sent = SentPanes::default();
+        self.timeline.sent.clear();
+        self.model.everything_changed();
+    }
+
+    /// Returns the content of a pane that shows `view`.
+    fn pane_content(&mut self, pane: usize, view: ViewId) -> PaneContent {
+        let info = view.info();
+        if info.needs_history || self.views.get(view).wants_history() {
+            self.want_history();
+        }
+        let shown = self.view_content(view);
+        let has_picture = info.picture_label.is_some() && !shown.hides_picture;
+        let mut controls = vec![view_choice(pane, view).into()];
+        controls.extend(shown.controls);
+        let copy = shown.table.map(|_| copy_button(view));
+        if has_picture {
+            controls.push(export_menu(view, copy).into());
+        } else {
+            controls.extend(copy.map(Into::into));
+        }
+        PaneContent {
+            view: info.name.to_owned(),
+            has_picture,
+            picture_label: info.picture_label.unwrap_or_default().to_owned(),
+            controls,
+            legend: shown.legend,
+            content: shown.content,
+        }
+    }
+
+    /// Returns the content of a view beside its picture. A view that is about events says so if the
+    /// recording has none.
+    pub(super) fn view_content(&mut self, view: ViewId) -> ViewContent {
+        let content = self.with_view(view, |view, context, shared| view.content(context, shared));
+        let recording = self.model.recording();
+        let has_history = recording.end_event() > recording.first_event() || recording.devices().next().is_none();
+        if has_history || !view.info().is_about_events {
+            return content;
+        }
+        let (missing, how_to_record) = (Evidence::History.missing(), Evidence::History.how_to_record());
+        let message = format!("Unknown: this recording has {missing}. {how_to_record}");
+        // Scripts get the empty table.
+        ViewContent { table: content.table, ..ViewContent::message(message) }
+    }
+}
+
+/// Returns the button that copies the table of a view.
+fn copy_button(view: ViewId) -> Element {
+    Element::button("Copy", Command::CopyTable(Some(view.name().into())))
+        .with_class("copy")
+        .with(Attribute::Key, "copy")
+        .with(Attribute::Title, "Copy the table as text with tab-separated columns")
+}
+
+/// Returns the menu that saves the picture of a view as a file, or copies its table by the button
+/// `copy`.
+fn export_menu(view: ViewId, copy: Option<Element>) -> Element {
+    let save = |format: PictureFormat| {
+        let text = format!("Save picture as {}", format.extension().to_ascii_uppercase());
+        Element::button(text, Command::SavePicture(format, Some(view.name().into())))
+            .with(Attribute::Key, format.extension())
+    };
+    let copy = copy.map(|copy| Element { children: vec!["Copy table".into()], ..copy });
+    let summary = Element::text(Tag::Summary, "Export ▾").with(Attribute::Title, "Copy the table or save the picture");
+    let formats = [PictureFormat::Png, PictureFormat::Svg];
+    Element::new(Tag::Details)
+        .with_class("export")
+        .with(Attribute::Key, "export")
+        .with_child(summary)
+        .with_child(Element::new(Tag::Div).with_children(copy).with_children(formats.map(save)))
+}
+
+/// Returns the field that chooses a pane's view.
+fn view_choice(pane: usize, view: ViewId) -> Element {
+    let label = if pane == 0 { "View of the left pane" } else { "View of the right pane" };
+    let views = ViewId::all().map(|view| (view.name(), view.info().title));
+    select(label, Field::Pane(pane), view.name(), views).with(Attribute::Key, "view")
+}
