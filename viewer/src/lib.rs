@@ -35,6 +35,7 @@ pub mod draw;
 pub mod editor_link;
 pub mod jobs;
 pub mod lateness;
+pub mod later;
 pub mod link;
 pub mod model;
 pub mod open;

@@ -11,6 +11,7 @@ use web_sys::{AbortController, MessagePort};
 use super::super::browser::{now_ms, run_after, run_soon};
 use super::super::port::Port;
 use super::byte_source::ByteSource;
+use super::later_module::{self, LaterModule};
 use super::message_queue::MessageQueue;
 use super::page_worker::Analysis;
 use super::recording_bytes::RecordingBytes;
@@ -128,6 +129,7 @@ pub(super) struct Inner {
     pub(super) analysis: RefCell<Option<Analysis>>,
     /// Whether a frame is scheduled for the next analysis of a live recording.
     pub(super) is_analysis_scheduled: Cell<bool>,
+    pub(super) later_module: LaterModule,
     port: RefCell<Option<Port>>,
 }
 
@@ -242,6 +244,7 @@ impl App {
             .collect();
         self.send_with(&FromEngine::Frame(Box::new(frame)), &pixels, &pixels);
         self.show_messages(&report);
+        later_module::update(self, !pixels.is_empty());
         if !pixels.is_empty() {
             state.frame_ms = now_ms() - began_ms;
         }

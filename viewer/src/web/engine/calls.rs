@@ -6,7 +6,7 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 
 use super::super::browser::{error_text, run_after, run_soon};
 use super::app::App;
-use super::open_file;
+use super::{later_module, open_file};
 use crate::link::Link;
 use crate::protocol::{Call, FromEngine};
 
@@ -43,6 +43,7 @@ async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String,
             app.drawn().await?;
         }
         Call::Rows { view, options } => {
+            later_module::load(app).await?;
             app.0.state.borrow_mut().fetches.failure = None;
             while !is_prepared(app, &view, &options)? {
                 super::analyzing::update(app);

@@ -11,6 +11,7 @@ mod calls;
 mod excerpt;
 mod fetching;
 mod importing;
+mod later_module;
 mod live;
 mod message_queue;
 mod open_file;
@@ -35,6 +36,7 @@ use crate::protocol::{FromEngine, RecordingSource, ToEngine};
 /// Starts an engine that exchanges messages with the page at the other end of `port`.
 #[wasm_bindgen]
 pub fn start_engine(port: MessagePort) -> Result<(), JsValue> {
+    later_module::init();
     let app = App::new(port, react)?;
     panic_message::report_to(move |text| app.send(&FromEngine::Panic(text)));
     Ok(())
