@@ -20,6 +20,7 @@ const FILES = [
   "pkg/vramscope_importer_bg.wasm",
   "pkg/vramscope_viewer.js",
   "pkg/vramscope_viewer_bg.wasm",
+  "pkg/vramscope_viewer_later_bg.wasm",
   "start.js",
   "style.css",
   "worker.js",

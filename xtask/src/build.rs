@@ -10,6 +10,7 @@ use wasm_bindgen_cli_support::Bindgen;
 use crate::import_names;
 use crate::page::{self, Effort};
 use crate::shell::{self, Result, cargo};
+use crate::split::{self, Method, Split};
 use crate::tools::{self, Tool};
 use crate::workspace;
 
@@ -84,14 +85,37 @@ pub(crate) struct WasmModule {
     name: &'static str,
     /// Its profile in a release.
     release_profile: Profile,
+    /// Tells by a function's name which methods belong to a second module of a release, which the
+    /// page loads later; `None` without a second module.
+    method: Option<fn(&str) -> Option<Method>>,
 }
 
 /// The page's modules.
 const MODULES: [WasmModule; 4] = [
-    WasmModule { package: "vramscope-viewer", name: "vramscope_viewer", release_profile: Profile::Page },
-    WasmModule { package: "vramscope-importer", name: "vramscope_importer", release_profile: Profile::Page },
-    WasmModule { package: "vramscope-analyzer", name: "vramscope_analyzer", release_profile: Profile::Analyzer },
-    WasmModule { package: "vramscope-fleet-page", name: "vramscope_fleet_page", release_profile: Profile::Page },
+    WasmModule {
+        package: "vramscope-viewer",
+        name: "vramscope_viewer",
+        release_profile: Profile::Page,
+        method: Some(view_method),
+    },
+    WasmModule {
+        package: "vramscope-importer",
+        name: "vramscope_importer",
+        release_profile: Profile::Page,
+        method: None,
+    },
+    WasmModule {
+        package: "vramscope-analyzer",
+        name: "vramscope_analyzer",
+        release_profile: Profile::Analyzer,
+        method: None,
+    },
+    WasmModule {
+        package: "vramscope-fleet-page",
+        name: "vramscope_fleet_page",
+        release_profile: Profile::Page,
+        method: None,
+    },
 ];
 
 impl WasmModule {
@@ -109,13 +133,14 @@ impl WasmModule {
         let wasm = target.join(tools::WASM_TARGET).join(profile.folder()).join(self.name).with_extension("wasm");
         let generated = target.join("www-pkg").join(self.name);
         shell::print(&format!("$ wasm-bindgen --target web {}", wasm.display()));
+        let is_split = is_release && self.method.is_some();
         let generate = || {
             Bindgen::new()
                 .input_path(&wasm)
                 .web(true)?
                 .typescript(false)
-                // Names of functions are a quarter of the file.
-                .remove_name_section(profile != Profile::Dev)
+                // Names of functions are a quarter of the file. The split removes them, too.
+                .remove_name_section(profile != Profile::Dev && !is_split)
                 .remove_producers_section(true)
                 // Unlike the command, the library omits the wasm file's default path unless told
                 // not to; the page's init() needs it.
@@ -126,7 +151,48 @@ impl WasmModule {
         if is_release {
             import_names::shorten(&generated, self.name).map_err(|error| error.to_string())?;
         }
+        if let Some(method) = self.method {
+            let method = is_split.then_some(method);
+            self.split(&generated, method).map_err(|error| format!("{}: {error}", generated.display()))?;
+        }
         copy_changed_files(&generated, pkg).map_err(|error| format!("{}: {error}", pkg.display()))
+    }
+
+    /// Splits the generated WebAssembly in `folder` in two files; without `method`, the second
+    /// one is an empty module.
+    fn split(self, folder: &Path, method: Option<fn(&str) -> Option<Method>>) -> Result<()> {
+        let path = folder.join(format!("{}_bg.wasm", self.name));
+        let later_path = folder.join(format!("{}_later_bg.wasm", self.name));
+        let text = |error: io::Error| error.to_string();
+        let Some(method) = method else { return fs::write(later_path, EMPTY_MODULE).map_err(text) };
+        let Split { first, later, moved } = split::split(&fs::read(&path).map_err(text)?, method)?;
+        shell::print(&format!("{}: {moved} functions are loaded later", self.name));
+        fs::write(&path, first).map_err(text)?;
+        fs::write(&later_path, later).map_err(text)
+    }
+}
+
+/// A WebAssembly module without content.
+const EMPTY_MODULE: &[u8] = b"\0asm\x01\0\0\0";
+
+/// Tells by a function's name, without its hash, which method of a view it is.
+fn view_method(name: &str) -> Option<Method> {
+    /// The modules of the views that the page shows at first.
+    const FIRST_VIEWS: [&str; 2] = ["heatmap", "sites"];
+    if name.starts_with("vramscope_viewer::view::View::") {
+        return Some(Method::Other);
+    }
+    let implementation = name.strip_prefix("<vramscope_viewer::views::")?;
+    let (view, method) = implementation.split_once(" as vramscope_viewer::view::View>::")?;
+    // A closure in a method: the compiler may have merged it with one of any other function.
+    if method.contains("::") {
+        return None;
+    }
+    match view.split_once("::") {
+        Some((module, _)) if FIRST_VIEWS.contains(&module) => {
+            Some(if method == "content" { Method::Unique } else { Method::Other })
+        }
+        _ => Some(Method::Later),
     }
 }
 
@@ -208,5 +274,24 @@ fn replace_process(mut command: Command) -> io::Error {
     match command.status() {
         Ok(status) => std::process::exit(status.code().unwrap_or(1)),
         Err(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_of_views_are_recognized() {
+        let method = |view: &str, method: &str| {
+            view_method(&format!("<vramscope_viewer::views::{view} as vramscope_viewer::view::View>::{method}"))
+        };
+        assert_eq!(method("sites::Sites", "content"), Some(Method::Unique));
+        assert_eq!(method("sites::Sites", "draw"), Some(Method::Other));
+        assert_eq!(method("list::List", "content"), Some(Method::Later));
+        assert_eq!(method("list::List", "content::{{closure}}"), None);
+        assert_eq!(view_method("vramscope_viewer::view::View::draw"), Some(Method::Other));
+        assert_eq!(view_method("<vramscope_viewer::views::list::List as core::clone::Clone>::clone"), None);
+        assert_eq!(view_method("vramscope_viewer::views::list::content"), None);
     }
 }

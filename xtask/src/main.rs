@@ -5,6 +5,7 @@
 //!
 //! - [`tools`] detects and installs external tools.
 //! - [`build`] compiles the viewer and builds the binary; [`page`] compresses the page.
+//! - [`split`] divides the viewer's WebAssembly in what the page needs at once and the rest.
 //! - [`plan`] runs named steps, three at a time, and prints a summary.
 //! - [`mod@test`] lists the steps of `cargo xtask test`; [`tiers`] chooses which of them run,
 //!   and [`passed`] remembers which need not run again.
@@ -40,6 +41,7 @@ mod passed;
 mod plan;
 mod python_env;
 mod shell;
+mod split;
 mod test;
 mod tiers;
 mod tools;

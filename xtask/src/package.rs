@@ -98,7 +98,7 @@ enum MainSource {
 const CHECK_PAGE: &str = r#"
 fn main() {
     let has = |path: &str| vramscope_page::files().iter().any(|file| file.path == path);
-    let modules = ["viewer", "importer", "fleet_page"].map(|name| format!("pkg/vramscope_{name}_bg.wasm"));
+    let modules = ["viewer", "viewer_later", "importer", "fleet_page"].map(|name| format!("pkg/vramscope_{name}_bg.wasm"));
     let files = ["index.html", "fleet/index.html"].into_iter().chain(modules.iter().map(String::as_str));
     let is_complete = files.into_iter().all(has);
     assert!(is_complete, "the package lacks the page: run `cargo xtask build --release` first");

@@ -27,7 +27,7 @@ const FILES: [&str; 10] = [
     "worker.js",
 ];
 /// The files that the page loads later, when it needs them, except the gallery's recordings.
-const LATER_FILES: [&str; 10] = [
+const LATER_FILES: [&str; 11] = [
     "analyzer.js",
     GALLERY,
     "gallery.css",
@@ -37,6 +37,7 @@ const LATER_FILES: [&str; 10] = [
     "pkg/vramscope_analyzer_bg.wasm",
     "pkg/vramscope_importer.js",
     "pkg/vramscope_importer_bg.wasm",
+    "pkg/vramscope_viewer_later_bg.wasm",
     SERVICE_WORKER,
 ];
 /// The files of the fleet page, which a server with a fleet serves at `fleet/`. It also
