@@ -8,9 +8,16 @@
     element.textContent = "";
     return new Blob([bytes]);
   };
-  const wasmBytes = takeBytes("viewer-wasm").stream().pipeThrough(new DecompressionStream("gzip"));
-  const response = new Response(wasmBytes, { headers: { "Content-Type": "application/wasm" } });
-  const module = WebAssembly.compileStreaming(response);
+  // Returns compressed WebAssembly as a server's answer. The engine's worker gets this function's
+  // text.
+  const unpack = blob => new Response(
+    blob.stream().pipeThrough(new DecompressionStream("gzip")),
+    { headers: { "Content-Type": "application/wasm" } },
+  );
+  const module = WebAssembly.compileStreaming(unpack(takeBytes("viewer-wasm")));
+  // The functions that the viewer loads after its first picture.
+  const later = takeBytes("viewer-later-wasm");
+  self.openLaterModule = () => unpack(later);
   const name = document.getElementById("recording").dataset.name;
   const file = new File([takeBytes("recording")], name);
 
@@ -28,7 +35,8 @@
   const connect = () => {
     const script = [...document.querySelectorAll("script[type=module]")].at(-1).textContent;
     const generated = script.slice(0, script.indexOf("\n// Starts the viewer with the recording"));
-    const receive = `onmessage = async ({ data: { module, port, workers } }) => {
+    const receive = `onmessage = async ({ data: { module, later, port, workers } }) => {
+      self.openLaterModule = () => (${unpack})(later);
       for (const [start, script, wasm] of workers) {
         const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
         self[start] = () => {
@@ -44,7 +52,7 @@
     const worker = new Worker(url);
     const { port1, port2 } = new MessageChannel();
     module.then(compiled =>
-      worker.postMessage({ module: compiled, port: port2, workers }, [port2]));
+      worker.postMessage({ module: compiled, later, port: port2, workers }, [port2]));
     return port1;
   };
 

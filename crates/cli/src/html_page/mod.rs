@@ -55,6 +55,8 @@ struct PageFiles<'a> {
     /// The JavaScript that wasm-bindgen generated for the viewer.
     bindings: Cow<'a, str>,
     wasm: Cow<'a, [u8]>,
+    /// The part of the viewer's WebAssembly that it loads after its first picture.
+    later_wasm: Cow<'a, [u8]>,
     /// The importer, which converts files of other formats, and the analyzer, which computes over
     /// the whole recording.
     workers: [PageWorker<'a>; 2],
@@ -125,6 +127,7 @@ impl PageFiles<'static> {
         };
         Ok(Self {
             wasm: bytes("pkg/vramscope_viewer_bg.wasm")?,
+            later_wasm: bytes("pkg/vramscope_viewer_later_bg.wasm")?,
             bindings: text("pkg/vramscope_viewer.js")?,
             index: text("index.html")?,
             style: text("style.css")?,
@@ -165,10 +168,12 @@ impl PageFiles<'_> {
         };
         let workers: String = self.workers.iter().zip(&modules).map(worker).collect();
         let body_end = format!(
-            "<script type=\"application/wasm\" id=\"viewer-wasm\">{}</script>\n{workers}\
+            "<script type=\"application/wasm\" id=\"viewer-wasm\">{}</script>\n\
+             <script type=\"application/wasm\" id=\"viewer-later-wasm\">{}</script>\n{workers}\
              <script type=\"application/octet-stream\" id=\"recording\" data-name=\"{}\">{}</script>\n\
              <script type=\"module\">{script}</script>\n</body>",
             BASE64.encode(gzip(&self.wasm)),
+            BASE64.encode(gzip(&self.later_wasm)),
             escape_html(name),
             BASE64.encode(recording)
         );

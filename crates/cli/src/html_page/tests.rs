@@ -12,6 +12,7 @@ const IMPORTER: &str = include_str!("../../../../www/importer.js");
 const ANALYZER: &str = include_str!("../../../../www/analyzer.js");
 const BINDINGS: &str = "let wasm;\nfunction start() {}\nexport { initSync, __wbg_init as default };\n";
 const WASM: &[u8] = b"\0asm\x01\0\0\0 and more";
+const LATER_WASM: &[u8] = b"\0asm\x01\0\0\0 for later";
 const IMPORTER_WASM: &[u8] = b"\0asm\x01\0\0\0 of the importer";
 const ANALYZER_WASM: &[u8] = b"\0asm\x01\0\0\0 of the analyzer";
 /// A recording's name that becomes markup or a script where it is not escaped.
@@ -30,6 +31,7 @@ fn files() -> PageFiles<'static> {
         icon: b"<svg/>".into(),
         bindings: BINDINGS.into(),
         wasm: WASM.into(),
+        later_wasm: LATER_WASM.into(),
         workers: [worker("importer", IMPORTER, IMPORTER_WASM), worker("analyzer", ANALYZER, ANALYZER_WASM)],
     }
 }
@@ -53,9 +55,12 @@ fn recording_and_viewer_are_embedded_unchanged() {
         let page = page("a.vram", recording);
         let embedded = between(&page, "id=\"recording\" data-name=\"a.vram\">", "</script>");
         assert!(BASE64.decode(embedded).expect("the text is base64") == recording);
-        for (id, expected) in
-            [("viewer-wasm", WASM), ("importer-wasm", IMPORTER_WASM), ("analyzer-wasm", ANALYZER_WASM)]
-        {
+        for (id, expected) in [
+            ("viewer-wasm", WASM),
+            ("viewer-later-wasm", LATER_WASM),
+            ("importer-wasm", IMPORTER_WASM),
+            ("analyzer-wasm", ANALYZER_WASM),
+        ] {
             let packed = between(&page, &format!("id=\"{id}\">"), "</script>");
             let packed = BASE64.decode(packed).expect("the text is base64");
             let mut wasm = Vec::new();
