@@ -85,9 +85,8 @@ pub(crate) struct WasmModule {
     name: &'static str,
     /// Its profile in a release.
     release_profile: Profile,
-    /// Tells by a function's name which methods belong to a second module of a release, which the
-    /// page loads later; `None` without a second module.
-    method: Option<fn(&str) -> Option<Method>>,
+    /// Whether a release has a second module, which the page loads later.
+    is_split: bool,
 }
 
 /// The page's modules.
@@ -96,25 +95,25 @@ const MODULES: [WasmModule; 4] = [
         package: "vramscope-viewer",
         name: "vramscope_viewer",
         release_profile: Profile::Page,
-        method: Some(view_method),
+        is_split: true,
     },
     WasmModule {
         package: "vramscope-importer",
         name: "vramscope_importer",
         release_profile: Profile::Page,
-        method: None,
+        is_split: false,
     },
     WasmModule {
         package: "vramscope-analyzer",
         name: "vramscope_analyzer",
         release_profile: Profile::Analyzer,
-        method: None,
+        is_split: false,
     },
     WasmModule {
         package: "vramscope-fleet-page",
         name: "vramscope_fleet_page",
         release_profile: Profile::Page,
-        method: None,
+        is_split: false,
     },
 ];
 
@@ -133,7 +132,7 @@ impl WasmModule {
         let wasm = target.join(tools::WASM_TARGET).join(profile.folder()).join(self.name).with_extension("wasm");
         let generated = target.join("www-pkg").join(self.name);
         shell::print(&format!("$ wasm-bindgen --target web {}", wasm.display()));
-        let is_split = is_release && self.method.is_some();
+        let is_split = is_release && self.is_split;
         let generate = || {
             Bindgen::new()
                 .input_path(&wasm)
@@ -151,21 +150,25 @@ impl WasmModule {
         if is_release {
             import_names::shorten(&generated, self.name).map_err(|error| error.to_string())?;
         }
-        if let Some(method) = self.method {
-            let method = is_split.then_some(method);
-            self.split(&generated, method).map_err(|error| format!("{}: {error}", generated.display()))?;
+        if self.is_split {
+            self.split(&generated, is_release).map_err(|error| format!("{}: {error}", generated.display()))?;
         }
         copy_changed_files(&generated, pkg).map_err(|error| format!("{}: {error}", pkg.display()))
     }
 
-    /// Splits the generated WebAssembly in `folder` in two files; without `method`, the second
+    /// Splits the generated WebAssembly in `folder` in two files; if this is no release, the second
     /// one is an empty module.
-    fn split(self, folder: &Path, method: Option<fn(&str) -> Option<Method>>) -> Result<()> {
+    fn split(self, folder: &Path, is_release: bool) -> Result<()> {
         let path = folder.join(format!("{}_bg.wasm", self.name));
         let later_path = folder.join(format!("{}_later_bg.wasm", self.name));
         let text = |error: io::Error| error.to_string();
-        let Some(method) = method else { return fs::write(later_path, EMPTY_MODULE).map_err(text) };
-        let Split { first, later, moved } = split::split(&fs::read(&path).map_err(text)?, method)?;
+        if !is_release {
+            return fs::write(later_path, EMPTY_MODULE).map_err(text);
+        }
+        let list = fs::read_to_string(workspace::root().join(VIEWS)).map_err(text)?;
+        let first_views = first_views(&list);
+        let wasm = fs::read(&path).map_err(text)?;
+        let Split { first, later, moved } = split::split(&wasm, |name| view_method(name, &first_views))?;
         shell::print(&format!("{}: {moved} functions are loaded later", self.name));
         fs::write(&path, first).map_err(text)?;
         fs::write(&later_path, later).map_err(text)
@@ -175,10 +178,21 @@ impl WasmModule {
 /// A WebAssembly module without content.
 const EMPTY_MODULE: &[u8] = b"\0asm\x01\0\0\0";
 
-/// Tells by a function's name, without its hash, which method of a view it is.
-fn view_method(name: &str) -> Option<Method> {
-    /// The modules of the views that the page shows at first.
-    const FIRST_VIEWS: [&str; 2] = ["heatmap", "sites"];
+/// The list of the page's views.
+const VIEWS: &str = "viewer/src/views/mod.rs";
+/// The methods of a view that compute and draw. The viewer calls them only when they are loaded
+/// (`Session::with_view`, `Session::pictured`), and all other methods at any time.
+const LATER_METHODS: [&str; 10] =
+    ["click", "content", "draw", "draw_highlights", "find_match", "hit", "hover", "rows", "update_picture", "work"];
+
+/// Returns the modules of the views that a new session shows, from the [list of views](VIEWS).
+fn first_views(list: &str) -> Vec<&str> {
+    let entries = list.lines().filter_map(|line| line.trim_start().strip_prefix("first::<"));
+    entries.filter_map(|entry| Some(entry.split_once("::")?.0)).collect()
+}
+
+/// Returns which method of a view a function is, by its name without hash.
+fn view_method(name: &str, first_views: &[&str]) -> Option<Method> {
     if name.starts_with("vramscope_viewer::view::View::") {
         return Some(Method::Other);
     }
@@ -188,12 +202,12 @@ fn view_method(name: &str) -> Option<Method> {
     if method.contains("::") {
         return None;
     }
-    match view.split_once("::") {
-        Some((module, _)) if FIRST_VIEWS.contains(&module) => {
-            Some(if method == "content" { Method::Unique } else { Method::Other })
-        }
-        _ => Some(Method::Later),
-    }
+    let is_first = view.split_once("::").is_some_and(|(module, _)| first_views.contains(&module));
+    Some(match method {
+        "content" if is_first => Method::Unique,
+        _ if is_first || !LATER_METHODS.contains(&method) => Method::Other,
+        _ => Method::Later,
+    })
 }
 
 /// Compiles the page's modules to WebAssembly in `www/pkg` and compresses the page into `www/dist`.
@@ -284,14 +298,17 @@ mod tests {
     #[test]
     fn methods_of_views_are_recognized() {
         let method = |view: &str, method: &str| {
-            view_method(&format!("<vramscope_viewer::views::{view} as vramscope_viewer::view::View>::{method}"))
+            let name = format!("<vramscope_viewer::views::{view} as vramscope_viewer::view::View>::{method}");
+            view_method(&name, &first_views("[\n    first::<sites::Sites>(),\n    later::<list::List>(),\n]"))
         };
         assert_eq!(method("sites::Sites", "content"), Some(Method::Unique));
         assert_eq!(method("sites::Sites", "draw"), Some(Method::Other));
         assert_eq!(method("list::List", "content"), Some(Method::Later));
         assert_eq!(method("list::List", "content::{{closure}}"), None);
-        assert_eq!(view_method("vramscope_viewer::view::View::draw"), Some(Method::Other));
-        assert_eq!(view_method("<vramscope_viewer::views::list::List as core::clone::Clone>::clone"), None);
-        assert_eq!(view_method("vramscope_viewer::views::list::content"), None);
+        assert_eq!(method("list::List", "options"), Some(Method::Other));
+        let other = |name: &str| view_method(name, &["sites"]);
+        assert_eq!(other("vramscope_viewer::view::View::draw"), Some(Method::Other));
+        assert_eq!(other("<vramscope_viewer::views::list::List as core::clone::Clone>::clone"), None);
+        assert_eq!(other("vramscope_viewer::views::list::content"), None);
     }
 }

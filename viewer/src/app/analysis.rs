@@ -5,6 +5,7 @@ use vramscope_trace::{ByteSize, Count, FormatError};
 
 use super::parts::{Analysis, HISTORY_LIMIT_BYTES};
 use super::session::Session;
+use crate::later;
 use crate::model::{AllDevices, Fetch, Origin};
 use crate::timeline::AxisKind;
 use crate::view::{Context, SharedCaches, View, Work};
@@ -97,7 +98,8 @@ impl Session {
     fn work_on_views(&mut self, max_events: u64) -> Result<bool, FormatError> {
         let mut has_more = false;
         for view in self.panes.views().into_iter().flatten() {
-            let work: Work = self.with_view(view, |view, context, shared| view.work(context, shared, max_events))?;
+            let work = self.with_view(view, |view, context, shared| view.work(context, shared, max_events));
+            let work: Work = work.transpose()?.unwrap_or_default();
             has_more |= work.has_more;
             if work.has_changed {
                 self.model.moment_changed();
@@ -201,13 +203,18 @@ impl Session {
         self.analysis.limit_bytes = Some(bytes);
     }
 
-    /// Calls `compute` with a view, its inputs, and the results that views share.
+    /// Calls `compute` with a view, its inputs, and the results that views share. Returns `None`
+    /// if the view's functions are not [loaded](later) yet, and requests them.
     pub(super) fn with_view<R>(
         &mut self,
         view: ViewId,
         compute: impl FnOnce(&mut dyn View, &Context<'_>, &mut SharedCaches) -> R,
-    ) -> R {
-        self.with_views(|views, context, shared| compute(views.get_mut(view), context, shared))
+    ) -> Option<R> {
+        if !view.is_loaded() {
+            later::request();
+            return None;
+        }
+        Some(self.with_views(|views, context, shared| compute(views.get_mut(view), context, shared)))
     }
 
     /// Calls `compute` with all views, their inputs, and the results that they share.

@@ -59,6 +59,7 @@ impl Session {
     /// recording has none.
     pub(super) fn view_content(&mut self, view: ViewId) -> ViewContent {
         let content = self.with_view(view, |view, context, shared| view.content(context, shared));
+        let Some(content) = content else { return ViewContent::message("Loading the view…") };
         let recording = self.model.recording();
         let has_history = recording.end_event() > recording.first_event() || recording.devices().next().is_none();
         if has_history || !view.info().is_about_events {

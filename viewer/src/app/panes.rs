@@ -14,7 +14,7 @@ pub struct Panes {
 
 impl Default for Panes {
     fn default() -> Self {
-        let [left, right] = ViewId::FIRST;
+        let [left, right] = ViewId::first();
         Self { left, right: Some(right), is_right_active: true }
     }
 }
@@ -95,7 +95,7 @@ impl Panes {
             self.left = self.active();
             self.right = None;
         } else {
-            self.right = ViewId::FIRST.into_iter().find(|view| *view != self.left);
+            self.right = ViewId::first().into_iter().find(|view| *view != self.left);
         }
         self.is_right_active = self.right.is_some();
     }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn panes_never_show_a_view_twice() {
         let mut panes = Panes::default();
-        let [first, second] = ViewId::FIRST;
+        let [first, second] = ViewId::first();
         let other = ViewId::all().nth(5).expect("a sixth view");
         panes.set(0, second);
         assert_eq!(panes.views(), [Some(second), Some(first)]);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn names_set_the_views() {
         assert!(Panes::default().has_defaults());
-        let [first, second] = ViewId::FIRST.map(ViewId::name);
+        let [first, second] = ViewId::first().map(ViewId::name);
         let check = |names: &[&str], views: [Option<ViewId>; 2]| {
             let mut panes = Panes::default();
             panes.set_names(names.iter().copied());

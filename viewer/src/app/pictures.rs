@@ -57,7 +57,7 @@ impl Session {
                 axis: OnceCell::new(),
             };
             let is_changed = self.with_view(view, |view, context, shared| view.update_picture(context, shared, &frame));
-            changed[pane] = is_changed || self.sent.drawn[pane] != Some(view);
+            changed[pane] = is_changed.unwrap_or_default() || self.sent.drawn[pane] != Some(view);
         }
         self.timeline.scene = timeline;
         changed
@@ -75,6 +75,7 @@ impl Session {
             let surface = Surface::PANES[pane];
             let point = self.input.pointer_on(surface);
             let lines = self.with_view(view, |view, context, shared| view.hover(context, shared, point));
+            let lines = lines.unwrap_or_default();
             let shown = self.views.get(view);
             if let Some(point) = point {
                 self.details.hovered = self.details.hovered.or(shown.hit(self.model.device_state(), point));
@@ -98,7 +99,7 @@ impl Session {
 
     /// Returns the view in a pane if it has a picture to draw.
     fn pictured(&self, pane: usize) -> Option<ViewId> {
-        let view = self.panes.views()[pane].filter(|view| view.info().picture_label.is_some())?;
+        let view = self.panes.views()[pane].filter(|view| view.info().picture_label.is_some() && view.is_loaded())?;
         self.views.get(view).has_picture().then_some(view)
     }
 
@@ -110,8 +111,8 @@ impl Session {
         let mut found = None;
         for view in views.filter(|view| view.info().outlines_matches) {
             found = found.or_else(|| {
-                self.with_view(view, |view, context, shared| {
-                    shown_filter(context, view.options().filter(), &mut shared.searches)
+                self.with_views(|views, context, shared| {
+                    shown_filter(context, views.get_mut(view).options().filter(), &mut shared.searches)
                 })
             });
         }

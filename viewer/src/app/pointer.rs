@@ -106,7 +106,7 @@ impl Session {
     fn click(&mut self, pointer: &Pointer, view: ViewId) -> Result<bool, String> {
         let point = (pointer.x as i32, pointer.y as i32);
         let command = self.with_view(view, |view, context, shared| view.click(context, shared, point));
-        let Some(command) = command else { return Ok(false) };
+        let Some(command) = command.flatten() else { return Ok(false) };
         self.execute(&command, self.input.clock_ms, &mut SessionReport::default())?;
         Ok(true)
     }

@@ -177,6 +177,8 @@ impl Session {
                 None => view.content(&context, shared),
             }
         })
+        // A script's call waits until all views are loaded.
+        .unwrap_or_default()
     }
 
     /// Reads a part of the events that the rows of `view` need. Returns true once everything is

@@ -180,6 +180,8 @@ impl Session {
         let Some(direction) = self.analysis.event_search else { return Ok(false) };
         let view = ViewId::about(Topic::Events);
         let found = self.with_view(view, |view, context, shared| view.find_match(context, shared, direction));
+        // The search goes on once the view has been loaded.
+        let Some(found) = found else { return Ok(false) };
         if !matches!(found, Ok(MatchSearch::Unfinished)) {
             self.analysis.event_search = None;
         }

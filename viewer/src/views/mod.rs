@@ -24,40 +24,47 @@ pub mod what_if;
 
 use std::any::Any;
 
+use crate::later::is_loaded;
 use crate::view::{Registered, Topic, View, ViewInfo};
 
-/// All views, in the order in which they are offered. A session begins with the first and the
-/// third.
-const REGISTRY: [Registration; 18] = [
-    of::<heatmap::Heatmap>(),
-    of::<allocations::Allocations>(),
-    of::<sites::Sites>(),
-    of::<memory_table::MemoryTable>(),
-    of::<flame::Flame>(),
-    of::<fragmentation::Fragmentation>(),
-    of::<peak::PeakView>(),
-    of::<steps::StepsView>(),
-    of::<leaks::Leaks>(),
-    of::<temporaries::Temporaries>(),
-    of::<events::Events>(),
-    of::<list::AllocationList>(),
-    of::<address::AddressHistory>(),
-    of::<failures::FailuresView>(),
-    of::<segments::Segments>(),
-    of::<compare::Compare>(),
-    of::<what_if::WhatIf>(),
-    of::<about::About>(),
+/// All views, in the order in which they are offered. A session shows the `first` views; the page
+/// loads what the `later` ones compute and draw [after](crate::later) its first picture.
+static REGISTRY: [Registration; 18] = [
+    first::<heatmap::Heatmap>(),
+    later::<allocations::Allocations>(),
+    first::<sites::Sites>(),
+    later::<memory_table::MemoryTable>(),
+    later::<flame::Flame>(),
+    later::<fragmentation::Fragmentation>(),
+    later::<peak::PeakView>(),
+    later::<steps::StepsView>(),
+    later::<leaks::Leaks>(),
+    later::<temporaries::Temporaries>(),
+    later::<events::Events>(),
+    later::<list::AllocationList>(),
+    later::<address::AddressHistory>(),
+    later::<failures::FailuresView>(),
+    later::<segments::Segments>(),
+    later::<compare::Compare>(),
+    later::<what_if::WhatIf>(),
+    later::<about::About>(),
 ];
 
 /// A view in the [`REGISTRY`]: its facts, and how it is created.
 struct Registration {
     info: ViewInfo,
     create: fn() -> Box<dyn View>,
+    is_first: bool,
 }
 
-/// Returns the registration of a view.
-const fn of<V: Registered>() -> Registration {
-    Registration { info: V::INFO, create: || Box::new(V::default()) }
+/// Returns the registration of a view that a new session shows.
+const fn first<V: Registered>() -> Registration {
+    Registration { is_first: true, ..later::<V>() }
+}
+
+/// Returns the registration of any other view.
+const fn later<V: Registered>() -> Registration {
+    Registration { info: V::INFO, create: || Box::new(V::default()), is_first: false }
 }
 
 /// A view of the page, by its place in the list of all.
@@ -65,18 +72,37 @@ const fn of<V: Registered>() -> Registration {
 pub struct ViewId(u8);
 
 impl ViewId {
-    /// The views in the panes of a new session: left and right.
-    pub const FIRST: [Self; 2] = [Self(0), Self(2)];
+    /// Returns the views in the panes of a new session: left and right.
+    ///
+    /// # Panics
+    /// If the registry has fewer `first` views; a test finds out.
+    #[must_use]
+    pub fn first() -> [Self; 2] {
+        let mut first = Self::all().filter(|view| view.is_first());
+        [(); 2].map(|()| first.next().expect("two first views"))
+    }
+
+    /// Returns true if the view is one of the [`first`](Self::first).
+    #[must_use]
+    pub fn is_first(self) -> bool {
+        REGISTRY[usize::from(self.0)].is_first
+    }
 
     /// Iterates over all views, in the order in which they are offered.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..REGISTRY.len() as u8).map(Self)
     }
 
+    /// Returns true if the view can compute and draw; see [`later`](crate::later).
+    #[must_use]
+    pub fn is_loaded(self) -> bool {
+        self.is_first() || is_loaded()
+    }
+
     /// Returns the facts about the view.
     #[must_use]
     pub fn info(self) -> &'static ViewInfo {
-        const { &REGISTRY }.get(usize::from(self.0)).map_or(&REGISTRY[0].info, |one| &one.info)
+        &REGISTRY[usize::from(self.0)].info
     }
 
     /// Returns the name in links, commands and scripts.
@@ -155,6 +181,8 @@ mod tests {
 
     #[test]
     fn names_and_topics_identify_views() {
+        let [left, right] = ViewId::first();
+        assert_ne!(left, right);
         for view in ViewId::all() {
             assert_eq!(ViewId::named(view.name()), Ok(view));
             if let Some(topic) = view.info().topic {

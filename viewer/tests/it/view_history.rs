@@ -248,6 +248,6 @@ fn going_back_to_a_view_can_be_undone() {
     assert_eq!(frame.entry, 2, "the browser has moved already");
     page.run("undo");
     assert_eq!(page.session.link(), shown);
-    let pane = shown.panes.iter().find(|pane| pane.view == ViewId::FIRST[1].name()).expect("the view is shown");
+    let pane = shown.panes.iter().find(|pane| pane.view == ViewId::first()[1].name()).expect("the view is shown");
     assert_eq!(pane.by, Some(GroupBy::Stream));
 }
