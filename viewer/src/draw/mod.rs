@@ -9,6 +9,10 @@ pub mod bitmap;
 pub mod canvas;
 pub mod group_style;
 pub mod picture;
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) mod png;
 pub(crate) mod surface;
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) mod svg;
 pub mod text;
 pub mod theme;

@@ -12,10 +12,11 @@ use vramscope_trace::{ByteSize, Category, DeviceId, FormatError, Recording, Repl
 
 use super::contents::ReportError;
 use super::render::SCALE;
-use super::{png, svg};
 use crate::draw::bitmap::{Bitmap, Color, Rect};
 use crate::draw::canvas::Canvas;
+use crate::draw::png;
 use crate::draw::surface::Surface;
+use crate::draw::svg::Svg;
 use crate::draw::text::{Align, Typesetter, Weight};
 use crate::draw::theme::Theme;
 use crate::units::{axis_size, binary_step};
@@ -160,7 +161,7 @@ impl ComparisonReport {
     /// Returns the picture as an SVG document without external references.
     #[must_use]
     pub fn svg(&self) -> String {
-        let mut svg = svg::Svg::new(Self::size());
+        let mut svg = Svg::new(Self::size());
         self.draw(&mut svg);
         svg.finish(&self.sides.each_ref().map(|side| side.title.as_str()).join(" and "), SCALE, false)
     }

@@ -10,10 +10,8 @@ mod chart;
 mod comparison;
 mod contents;
 mod page;
-mod png;
 mod render;
 mod summary;
-mod svg;
 
 pub use comparison::ComparisonReport;
 pub use contents::{MAX_DEVICES, RecordingReport, ReportError};

@@ -2,9 +2,10 @@
 
 use super::contents::{RecordingReport, ReportError};
 use super::page::Page;
-use super::{png, svg};
 use crate::draw::bitmap::{Bitmap, Color};
 use crate::draw::canvas::Canvas;
+use crate::draw::png;
+use crate::draw::svg::Svg;
 use crate::draw::text::Typesetter;
 
 /// Pixels per unit of a report, for screens with two pixels per CSS pixel; a very high PNG gets
@@ -19,7 +20,7 @@ impl RecordingReport<'_> {
     #[must_use]
     pub fn svg(&self) -> String {
         let page = Page::new(self, SCALE);
-        let mut svg = svg::Svg::new(page.size());
+        let mut svg = Svg::new(page.size());
         page.draw(&mut svg);
         svg.finish(&self.title, SCALE, true)
     }

@@ -3,7 +3,7 @@
 use crate::draw::bitmap::Bitmap;
 
 /// Returns the bitmap as a PNG file. Equal pixels give equal bytes.
-pub(super) fn encode(bitmap: &Bitmap) -> Vec<u8> {
+pub(crate) fn encode(bitmap: &Bitmap) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, bitmap.width() as u32, bitmap.height() as u32);
     // Pictures are opaque; files without alpha are smaller.

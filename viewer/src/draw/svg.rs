@@ -7,18 +7,19 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::png;
-use crate::draw::bitmap::{Bitmap, Color, Rect};
-use crate::draw::surface::Surface;
-use crate::draw::text::{Align, REGULAR, SEMI_BOLD, Typesetter, Weight};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::draw::bitmap::{Bitmap, Color, Rect};
+use crate::draw::png;
+use crate::draw::surface::Surface;
+use crate::draw::text::{Align, REGULAR, SEMI_BOLD, Typesetter, Weight};
 
 /// The embedded font and its replacements in programs that ignore embedded fonts.
 const FONTS: &str = "Inter,'Helvetica Neue',Helvetica,Arial,sans-serif";
 
 /// An SVG document under construction; adjacent rectangles of one color become one element.
-pub(super) struct Svg {
+pub(crate) struct Svg {
     typesetter: Typesetter,
     weight: Weight,
     size: (u32, u32),
@@ -40,7 +41,7 @@ fn escape(text: &str) -> Cow<'_, str> {
 
 impl Svg {
     /// Creates an empty document of `size` pixels.
-    pub(super) fn new(size: (u32, u32)) -> Self {
+    pub(crate) fn new(size: (u32, u32)) -> Self {
         let (typesetter, weight) = (Typesetter::new(), Weight::Regular);
         Self { typesetter, weight, size, body: String::new(), pending_path: String::new(), pending_paint: None }
     }
@@ -48,7 +49,7 @@ impl Svg {
     /// Returns the complete document with `title`; `scale` of its pixels are displayed as one CSS
     /// pixel. The fonts are embedded if `embeds_fonts`; without them the document is 29 kB smaller,
     /// and a font of the system is stretched to the measured widths.
-    pub(super) fn finish(mut self, title: &str, scale: f32, embeds_fonts: bool) -> String {
+    pub(crate) fn finish(mut self, title: &str, scale: f32, embeds_fonts: bool) -> String {
         self.flush();
         let (width, height) = self.size;
         let shown = |pixels: u32| (pixels as f32 / scale).round();
