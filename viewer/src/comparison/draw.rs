@@ -34,7 +34,7 @@ pub(super) fn draw_on(scene: &ComparisonScene, theme: &Theme, surface: &mut Canv
         draw_legend_entry(scene, line, theme, surface);
     }
     for (index, map) in scene.maps.iter().enumerate() {
-        surface.panel(map.area, theme.background, |surface| segment_map::draw_on(&map.scene, theme, surface));
+        surface.panel(map.area, theme.background, &mut |surface| segment_map::draw_on(&map.scene, theme, surface));
         let title = &map.title;
         let half = px(4.0, scene.scale);
         let swatch =

@@ -12,7 +12,7 @@ use crate::draw::surface::Surface;
 use crate::draw::text::{Align, Typesetter};
 
 /// A plotters backend that draws on a [`Surface`]: a picture's pixels or an SVG.
-pub(crate) struct Backend<'a, S>(pub(crate) &'a mut S);
+pub(crate) struct Backend<'a>(pub(crate) &'a mut dyn Surface);
 
 /// The result of a drawing call. It is always `Ok`; the error type is required by plotters.
 type DrawResult = Result<(), DrawingErrorKind<Infallible>>;
@@ -28,7 +28,7 @@ fn rect_including(a: BackendCoord, b: BackendCoord) -> Rect {
     Rect::new(a.0.min(b.0), a.1.min(b.1), a.0.max(b.0).saturating_add(1), a.1.max(b.1).saturating_add(1))
 }
 
-impl<S: Surface> Backend<'_, S> {
+impl Backend<'_> {
     /// Fills a rectangle with a color that may be partly or fully transparent.
     fn paint(&mut self, rect: Rect, color: BackendColor) {
         if color.alpha >= 1.0 {
@@ -39,7 +39,7 @@ impl<S: Surface> Backend<'_, S> {
     }
 }
 
-impl<S: Surface> DrawingBackend for Backend<'_, S> {
+impl DrawingBackend for Backend<'_> {
     type ErrorType = Infallible;
 
     fn get_size(&self) -> (u32, u32) {

@@ -42,12 +42,12 @@ impl Surface for Canvas<'_> {
         self.typesetter
     }
 
-    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Bitmap)) {
+    fn pixels(&mut self, background: Color, draw: &mut dyn FnMut(&mut Bitmap)) {
         self.bitmap.fill(self.bitmap.bounds(), background);
         draw(self.bitmap);
     }
 
-    fn panel(&mut self, at: Rect, background: Color, draw: impl FnOnce(&mut Self)) {
+    fn panel(&mut self, at: Rect, background: Color, draw: &mut dyn FnMut(&mut dyn Surface)) {
         let side = |pixels: i32| pixels.max(0) as u32;
         let outer = std::mem::replace(self.bitmap, Bitmap::new(side(at.width()), side(at.height()), background));
         draw(self);

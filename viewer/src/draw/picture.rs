@@ -44,7 +44,7 @@ pub(crate) struct AxisLabel {
 
 impl AxisLabel {
     /// Draws the label and its tick left of the pixel column `x`; `size` is the font size in units.
-    pub(crate) fn draw(&self, surface: &mut impl Surface, x: i32, size: f32, scale: f32, theme: &Theme) {
+    pub(crate) fn draw(&self, surface: &mut dyn Surface, x: i32, size: f32, scale: f32, theme: &Theme) {
         let tick = Rect::new(x - px(4.0, scale), self.y, x, self.y + px(1.0, scale).max(1));
         surface.fill(tick, theme.faint);
         let at = ((x - px(8.0, scale)) as f32, self.y as f32);

@@ -1,6 +1,6 @@
 //! The drawing interface: pixels for a screen or a PNG file, shapes for an SVG file.
 //!
-//! One piece of code draws a picture on either. Text has equal widths on both, so that labels that
+//! One piece of code draws a picture on either, as `&mut dyn Surface`. Text has equal widths on both, so that labels that
 //! do not overlap in one do not overlap in the other.
 
 use crate::draw::bitmap::{Bitmap, Color, Rect};
@@ -40,10 +40,10 @@ pub(crate) trait Surface {
     fn typesetter(&self) -> &Typesetter;
 
     /// Lets `draw` paint single pixels on a bitmap of the surface's size, filled with `background`.
-    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Bitmap));
+    fn pixels(&mut self, background: Color, draw: &mut dyn FnMut(&mut Bitmap));
 
     /// Lets `draw` paint on the part `at` as if it were a whole surface, filled with `background`.
-    fn panel(&mut self, at: Rect, background: Color, draw: impl FnOnce(&mut Self));
+    fn panel(&mut self, at: Rect, background: Color, draw: &mut dyn FnMut(&mut dyn Surface));
 
     /// Returns the whole surface as a rectangle.
     fn bounds(&self) -> Rect {

@@ -191,7 +191,7 @@ impl Surface for Svg {
         &self.typesetter
     }
 
-    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Bitmap)) {
+    fn pixels(&mut self, background: Color, draw: &mut dyn FnMut(&mut Bitmap)) {
         let (width, height) = self.size;
         let mut bitmap = Bitmap::new(width, height, background);
         draw(&mut bitmap);
@@ -201,7 +201,7 @@ impl Surface for Svg {
         ));
     }
 
-    fn panel(&mut self, at: Rect, background: Color, draw: impl FnOnce(&mut Self)) {
+    fn panel(&mut self, at: Rect, background: Color, draw: &mut dyn FnMut(&mut dyn Surface)) {
         self.add(format_args!("<g transform=\"translate({} {})\">\n", at.x0, at.y0));
         let outer = std::mem::replace(&mut self.size, (at.width().max(0) as u32, at.height().max(0) as u32));
         self.fill(self.bounds(), background);

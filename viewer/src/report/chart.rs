@@ -17,7 +17,7 @@ const TEXT: f32 = 11.0;
 /// Draws the chart of a device's fragmentation over time on a whole surface, with `scale` pixels
 /// per unit. The time axis matches a timeline of equal width.
 pub(super) fn draw(
-    surface: &mut impl Surface,
+    surface: &mut dyn Surface,
     theme: &Theme,
     scale: f32,
     report: &RecordingReport,

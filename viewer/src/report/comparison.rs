@@ -187,7 +187,7 @@ impl ComparisonReport {
     }
 
     /// Draws both sides and the legend on a surface of [`size`](Self::size) pixels.
-    fn draw(&self, surface: &mut impl Surface) {
+    fn draw(&self, surface: &mut dyn Surface) {
         let (theme, top) = (&self.theme, self.top_bytes());
         surface.fill(surface.bounds(), theme.background);
         let width = (SIZE.0 - 2.0 * MARGIN - LABELS - GUTTER) / 2.0;
@@ -206,7 +206,7 @@ impl ComparisonReport {
     }
 
     /// Draws a side's title and peaks above its chart.
-    fn heading(&self, surface: &mut impl Surface, side: &Side, left: f32, width: f32) {
+    fn heading(&self, surface: &mut dyn Surface, side: &Side, left: f32, width: f32) {
         surface.set_weight(Weight::SemiBold);
         let title = surface.typesetter().fit(&side.title, TEXT.0 * SCALE, width * SCALE);
         text(surface, &title, TEXT.0, (left, MARGIN + 8.0), Align::Left, self.theme.text);
@@ -218,7 +218,7 @@ impl ComparisonReport {
 
     /// Draws the chart of a side between `left` and `left + width`, with a line at every
     /// `line_bytes` bytes.
-    fn chart(&self, surface: &mut impl Surface, side: &Side, (left, width): (f32, f32), line_bytes: u64) {
+    fn chart(&self, surface: &mut dyn Surface, side: &Side, (left, width): (f32, f32), line_bytes: u64) {
         let (theme, top) = (&self.theme, self.top_bytes());
         let base = px(PLOT.1);
         surface.fill(Rect::new(px(left), px(PLOT.0), px(left + width), base), theme.well);
@@ -267,7 +267,7 @@ impl ComparisonReport {
 
     /// Draws the legend: the categories that are visible in either chart, and the line of the
     /// reserved bytes.
-    fn legend(&self, surface: &mut impl Surface) {
+    fn legend(&self, surface: &mut dyn Surface) {
         let (theme, y) = (&self.theme, SIZE.1 - MARGIN - 8.0);
         let mut x = MARGIN + LABELS;
         for (index, category) in STACKED.iter().enumerate() {
@@ -304,6 +304,6 @@ fn height_of(bytes: u64, top: u64) -> f32 {
 }
 
 /// Draws text; its font size `size` and position (`x`, `y`) are in units (pixels at scale 1).
-fn text(surface: &mut impl Surface, text: &str, size: f32, (x, y): (f32, f32), align: Align, color: Color) {
+fn text(surface: &mut dyn Surface, text: &str, size: f32, (x, y): (f32, f32), align: Align, color: Color) {
     surface.text(text, size * SCALE, (x * SCALE, y * SCALE), align, color);
 }

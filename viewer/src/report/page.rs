@@ -137,7 +137,7 @@ impl<'a> Page<'a> {
     }
 
     /// Draws the page on a surface of [`size`](Self::size) pixels.
-    pub(super) fn draw(&self, surface: &mut impl Surface) {
+    pub(super) fn draw(&self, surface: &mut dyn Surface) {
         surface.fill(surface.bounds(), self.theme.background);
         let mut painter = Painter { page: self, surface, y: MARGIN };
         painter.header();
@@ -153,14 +153,14 @@ impl<'a> Page<'a> {
 }
 
 /// A painter that draws a report's page on a surface from the top down.
-struct Painter<'p, S> {
+struct Painter<'p> {
     page: &'p Page<'p>,
-    surface: &'p mut S,
+    surface: &'p mut dyn Surface,
     /// Top of the next part.
     y: f32,
 }
 
-impl<S: Surface> Painter<'_, S> {
+impl Painter<'_> {
     /// Draws text shortened to `max_width`, vertically centered on `y`, and returns the text's
     /// right end. Lengths and font size are in units (pixels at scale 1).
     fn text(&mut self, text: &str, size: f32, (x, y): (f32, f32), max_width: f32, color: Color) -> f32 {
@@ -244,14 +244,14 @@ impl<S: Surface> Painter<'_, S> {
             bands: BandChoice::default().visible(report.recording.series(summary.device)),
             range: report.range.clone(),
         };
-        self.surface.panel(area, theme.background, |surface| {
+        self.surface.panel(area, theme.background, &mut |surface| {
             let scene = TimelineScene::new(&content, surface.size(), scale, surface.typesetter());
             timeline::draw_on(&scene, theme, surface);
         });
         let note = fragmentation_note(summary);
         self.caption("Fragmentation over time", &note, &[]);
         let area = self.part(CHART);
-        self.surface.panel(area, theme.background, |surface| chart::draw(surface, theme, scale, report, summary));
+        self.surface.panel(area, theme.background, &mut |surface| chart::draw(surface, theme, scale, report, summary));
         self.heatmap(block);
         self.site_table(summary);
     }
@@ -331,9 +331,10 @@ impl<S: Surface> Painter<'_, S> {
         };
         self.caption("Segments at the peak of the allocated bytes", &note, &legend);
         let area = self.part(block.heatmap_height);
-        let content = segment_map::HeatmapContent::new(&summary.peak_state, self.page.report.recording.definitions());
-        self.surface.panel(area, theme.background, |surface| {
+        let definitions = self.page.report.recording.definitions();
+        self.surface.panel(area, theme.background, &mut |surface| {
             let width = surface.bounds().width();
+            let content = segment_map::HeatmapContent::new(&summary.peak_state, definitions);
             let scene = HeatmapScene::new(block.heatmap.clone(), width, content, surface.typesetter());
             segment_map::draw_on(&scene, theme, surface);
         });

@@ -21,8 +21,8 @@ pub fn draw(scene: &HeatmapScene, theme: &Theme, bitmap: &mut Bitmap, typesetter
 }
 
 /// Draws the heatmap on a surface, which must have the size that the scene was computed for.
-pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Surface) {
-    surface.pixels(theme.background, |bitmap| {
+pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut dyn Surface) {
+    surface.pixels(theme.background, &mut |bitmap| {
         let mut painter = Painter::new(scene, theme);
         for line in &scene.lines {
             painter.draw_line(line, bitmap);
@@ -233,7 +233,7 @@ impl<'a> Painter<'a> {
 }
 
 /// Draws texts of the heatmap at their positions, in the dim or the normal text color.
-fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut impl Surface) {
+fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut dyn Surface) {
     for label in labels {
         let color = if label.is_dim { theme.dim } else { theme.text };
         surface.text(&label.text, label.size, label.at, label.align, color);

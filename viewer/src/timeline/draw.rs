@@ -39,7 +39,7 @@ pub fn draw(scene: &TimelineScene, theme: &Theme, bitmap: &mut Bitmap, typesette
 
 /// Draws the timeline, without the overlay, on a surface of the size that the scene was computed
 /// for.
-pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     surface.fill(surface.bounds(), theme.background);
     surface.fill(scene.geometry.plot, theme.well);
     match &scene.stack {
@@ -142,7 +142,7 @@ fn area(scene: &TimelineScene, column: usize, from: u64, to: u64) -> Rect {
 }
 
 /// Draws the timeline's areas of allocated, active and reserved bytes, and the bands above them.
-fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     let (allocated, range) = (theme.allocated, theme.well.mix(theme.allocated, 0.65));
     let (pending, reserved) = (theme.well.mix(theme.pending, 0.7), reserved_color(theme));
     for (index, CounterColumn { min, max, .. }) in scene.columns.iter().enumerate() {
@@ -164,7 +164,7 @@ fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surfac
 
 /// Draws the live bytes of groups on top of each other, above them the free part of the reserved
 /// bytes and the bands.
-fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut impl Surface) {
+fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut dyn Surface) {
     for band in &scene.bands {
         for (column, &end) in band.ends.iter().enumerate().filter(|&(_, &end)| end > 0) {
             surface.fill(area(scene, column, 0, end), band_color(band.band, theme));
@@ -194,7 +194,7 @@ fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut
 }
 
 /// Marks where idle time is left out of the axis: an empty strip between two jagged lines.
-fn draw_idle_time(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_idle_time(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     let (plot, tooth) = (scene.geometry.plot, px(4.0, scene.scale).max(2));
     for piece in scene.axis.pieces.iter().filter(|piece| piece.is_idle) {
         let strip = Rect { x0: plot.x0 + piece.x0, x1: plot.x0 + piece.x1, ..plot };
@@ -212,7 +212,7 @@ fn draw_idle_time(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surfa
 }
 
 /// Draws the program's named intervals above the chart.
-fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     let scale = scene.scale;
     for span in &scene.spans.boxes {
         let rect = span.rect;
@@ -231,7 +231,7 @@ fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) 
 }
 
 /// Draws out-of-memory errors and gaps as vertical lines with flags.
-fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     for line in &scene.incident_lines {
         surface.fill(*line, theme.alarm);
     }
@@ -245,7 +245,7 @@ fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surfa
 }
 
 /// Draws the whole recording in the overview strip, with an outline around the visible part.
-fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut impl Surface) {
+fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut dyn Surface) {
     let (strip, window) = (overview.strip, overview.window);
     surface.fill(strip, theme.well);
     let y = |bytes: u64| strip.y1 - (bytes as f64 / overview.top as f64 * f64::from(strip.height())) as i32;
@@ -268,7 +268,7 @@ fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut i
 }
 
 /// Draws the lanes of devices: allocated and reserved bytes, names and out-of-memory errors.
-fn draw_lanes(lanes: &Lanes, scale: f32, theme: &Theme, surface: &mut impl Surface) {
+fn draw_lanes(lanes: &Lanes, scale: f32, theme: &Theme, surface: &mut dyn Surface) {
     for lane in &lanes.lanes {
         let plot = lane.rect;
         surface.fill(plot, theme.well);
@@ -290,7 +290,7 @@ fn draw_lanes(lanes: &Lanes, scale: f32, theme: &Theme, surface: &mut impl Surfa
 }
 
 /// Draws a label of the chart on a translucent background; `scale` is pixels per unit.
-fn draw_tag(tag: &Tag, scale: f32, theme: &Theme, surface: &mut impl Surface) {
+fn draw_tag(tag: &Tag, scale: f32, theme: &Theme, surface: &mut dyn Surface) {
     let rect = tag.rect;
     surface.tint(rect, theme.background, TAG_ALPHA);
     let position = ((rect.x0 + px(4.0, scale)) as f32, (rect.y0 + rect.y1) as f32 / 2.0);
@@ -298,7 +298,7 @@ fn draw_tag(tag: &Tag, scale: f32, theme: &Theme, surface: &mut impl Surface) {
 }
 
 /// Draws each peak as a diamond on the chart, with its label.
-fn draw_peaks(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_peaks(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     let radius = px(3.0, scene.scale);
     for point in &scene.peaks {
         for row in -radius..=radius {

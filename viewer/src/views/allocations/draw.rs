@@ -71,11 +71,11 @@ impl Paint {
 
 /// Draws the "Allocations" view on a surface, which must have the size that the scene was computed
 /// for.
-pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface) {
+pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut dyn Surface) {
     let geometry = &scene.geometry;
     let plot = geometry.plot;
     let paints = paints(scene, theme);
-    surface.pixels(theme.background, |bitmap| {
+    surface.pixels(theme.background, &mut |bitmap| {
         let (width, height) = (geometry.width() as usize, geometry.height() as usize);
         let codes = match &scene.layout {
             AllocationsLayout::Stacked(layout) => band_codes(scene, layout, width, height),
@@ -236,7 +236,7 @@ pub(super) fn map_codes(scene: &AllocationsScene, map: &AddressMap, width: usize
 }
 
 /// Draws the labels of the vertical axis and their grid lines.
-fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut dyn Surface) {
     let geometry = &scene.geometry;
     let plot = geometry.plot;
     for label in &scene.axis_labels {
@@ -250,7 +250,7 @@ fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface
 }
 
 /// Draws the names inside bands.
-fn draw_labels(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_labels(scene: &AllocationsScene, theme: &Theme, surface: &mut dyn Surface) {
     for label in &scene.labels {
         if scene.emphasized.is_some_and(|emphasized| emphasized != label.layer) {
             continue;

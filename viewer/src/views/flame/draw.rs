@@ -12,8 +12,8 @@ use crate::draw::theme::Theme;
 const MIN_GAP_WIDTH: f32 = 3.0;
 
 /// Draws the flame graph on a surface, which must have the size that the scene was computed for.
-pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut impl Surface) {
-    surface.pixels(theme.background, |bitmap| {
+pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut dyn Surface) {
+    surface.pixels(theme.background, &mut |bitmap| {
         for one in &scene.boxes {
             draw_box(scene, one, theme, bitmap);
         }

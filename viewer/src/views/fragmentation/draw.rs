@@ -16,9 +16,9 @@ const TITLES: [&str; 3] = [
 
 /// Draws the "Fragmentation" view's picture on a surface, which must have the size that the scene
 /// was computed for.
-pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
+pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut dyn Surface) {
     let (upper, lower) = (scene.upper, scene.lower);
-    surface.pixels(theme.background, |bitmap| {
+    surface.pixels(theme.background, &mut |bitmap| {
         bitmap.fill(upper, theme.well);
         bitmap.fill(lower, theme.well);
         bitmap.fill(scene.requests, theme.well);
@@ -98,7 +98,7 @@ fn draw_free(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
 
 /// Draws the threshold's text right of the chart, and a diamond where fragmentation first exceeds
 /// the threshold.
-fn draw_threshold(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
+fn draw_threshold(scene: &FragmentationScene, theme: &Theme, surface: &mut dyn Surface) {
     let size = (TEXT - 0.5) * scene.scale;
     let ((line, _), text) = &scene.threshold;
     let right = scene.upper.x1 + px(2.0, scene.scale);
