@@ -13,6 +13,7 @@
 //!   `REGISTRY` there lists them.
 //! - [`model::Model`] stores the recording, the moment and the selection, and reports changes.
 //! - [`segment_map::HeatmapScene`] draws segments and blocks, for the heatmap and for comparisons.
+//! - `fragmentation_chart` draws fragmentation over time, for the view and for reports.
 //! - [`timeline`] uses plotters with the crate's own backend.
 //! - [`model::Model::needed_fetches`] returns the parts of a large file to load next; the caller
 //!   passes them to [`supply`](model::Model::supply).
@@ -33,6 +34,7 @@ pub mod connection;
 pub mod details;
 pub mod draw;
 pub mod editor_link;
+mod fragmentation_chart;
 pub mod jobs;
 pub mod lateness;
 pub mod later;

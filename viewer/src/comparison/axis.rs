@@ -3,13 +3,12 @@
 use vramscope_insight::steps::Step;
 use vramscope_trace::{Count, DurationNs, even_part};
 
+use crate::draw::axis::Axis;
 use crate::draw::bitmap::Rect;
-use crate::draw::picture::px;
+use crate::draw::picture::{TEXT, px};
 use crate::draw::text::Typesetter;
 use crate::units::{axis_moment, decimal_step};
 
-/// Font size of the picture's texts, in units (pixels at scale 1).
-pub(super) const TEXT: f32 = 11.0;
 /// Minimum distance between two labels of the axis, in units (pixels at scale 1).
 const LABEL_DISTANCE: f32 = 90.0;
 /// Length of a training step on the axis, in axis positions.
@@ -18,8 +17,7 @@ const STEP_LENGTH: i64 = 1 << 20;
 /// is interpolated between its first and last event.
 const EVENT_PARTS: u64 = 512;
 
-/// A text at a pixel of the picture. An axis label has its tick at the pixel; a legend entry or
-/// title begins there.
+/// A text of the legend or a title, and the pixel of the picture at which it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Label {
     pub(super) x: i32,
@@ -166,8 +164,8 @@ impl SharedAxis {
         }
     }
 
-    /// Returns the labels of the axis from left to right; `scale` is pixels per unit of length.
-    pub(super) fn labels(&self, scale: f32, typesetter: &Typesetter) -> Vec<Label> {
+    /// Returns the labels of the axis in pixel columns; `scale` is pixels per unit of length.
+    pub(super) fn labels(&self, scale: f32, typesetter: &Typesetter) -> Axis {
         let most = (self.plot.width() / px(LABEL_DISTANCE, scale).max(1)).max(1) as u64;
         let length = (self.to - self.from).unsigned_abs();
         let step = match self.unit {
@@ -176,8 +174,7 @@ impl SharedAxis {
         };
         let furthest = self.from.unsigned_abs().max(self.to.unsigned_abs());
         let first = self.from.div_euclid(step) + i64::from(self.from.rem_euclid(step) != 0);
-        let mut labels = Vec::new();
-        for position in (first..=self.to.div_euclid(step)).map(|index| index * step) {
+        let label = |position: i64| {
             let text = match self.unit {
                 AxisUnit::Steps => format!("step {}", position / STEP_LENGTH),
                 AxisUnit::Events => Count(position.unsigned_abs()).to_string(),
@@ -186,14 +183,13 @@ impl SharedAxis {
                     format!("{sign}{}", axis_moment(position.unsigned_abs(), step.unsigned_abs(), furthest))
                 }
             };
-            let half = (typesetter.width(&text, TEXT * scale) / 2.0) as i32;
-            let x = self.x(position);
-            // Omits a label that the picture's right edge would cut off.
-            if x + half <= self.plot.x1 + px(20.0, scale) {
-                labels.push(Label { x, y: self.plot.y1, text });
-            }
-        }
-        labels
+            // In the middle of the pixel column, so that rounding cannot move it.
+            (f64::from(self.x(position).min(self.plot.x1 - 1) - self.plot.x0) + 0.5, text)
+        };
+        let labels = (first..=self.to.div_euclid(step)).map(|index| label(index * step)).collect();
+        Axis::new(f64::from(self.plot.width()), labels)
+            .without_grid()
+            .with_fitting_texts((self.plot.width() + px(20.0, scale), 0), |text| typesetter.width(text, TEXT * scale))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Draws a [`ComparisonScene`].
 
-use super::axis::TEXT;
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
 use crate::draw::bitmap::Rect;
 use crate::draw::canvas::Canvas;
-use crate::draw::picture::{px, text_color};
+use crate::draw::chart::{Chart, LineStyle};
+use crate::draw::picture::{TEXT, px, text_color};
 use crate::draw::surface::Surface;
 use crate::draw::text::Align;
 use crate::draw::theme::Theme;
@@ -22,11 +22,15 @@ const DASH: f32 = 5.0;
 pub(super) fn draw_on(scene: &ComparisonScene, theme: &Theme, surface: &mut Canvas<'_>) {
     surface.fill(surface.bounds(), theme.background);
     surface.fill(scene.plot, theme.well);
-    draw_axes(scene, theme, surface);
+    let (x, y) = (&scene.axis_labels, &scene.bytes_axis);
+    let chart = Chart { plot: scene.plot, x, y, text_size: TEXT, scale: scene.scale };
+    chart.draw_axes(surface, theme);
     // Reserved bytes first; within each counter, side A before B.
     for is_reserved in [true, false] {
         for line in scene.lines.iter().filter(|line| line.is_reserved == is_reserved) {
-            draw_line(scene, line, theme, surface);
+            let values = line.values.iter().map(|&bytes| bytes as f64);
+            let first = usize::try_from(line.x0 - scene.plot.x0).unwrap_or(0);
+            chart.draw_steps(surface, first, values, line_style(scene, line, theme));
         }
     }
     draw_moments(scene, theme, surface);
@@ -45,48 +49,24 @@ pub(super) fn draw_on(scene: &ComparisonScene, theme: &Theme, surface: &mut Canv
     }
 }
 
-/// Draws both axes with their labels and grid lines.
-fn draw_axes(scene: &ComparisonScene, theme: &Theme, surface: &mut Canvas<'_>) {
-    let (plot, scale) = (scene.plot, scene.scale);
-    let (stroke, tick) = (px(1.0, scale).max(1), px(4.0, scale));
-    let grid = theme.well.mix(theme.dim, 0.22);
-    for label in &scene.sizes {
-        surface.fill(Rect::new(plot.x0, label.y, plot.x1, label.y + stroke), grid);
-        surface.fill(Rect::new(plot.x0 - tick, label.y, plot.x0, label.y + stroke), theme.faint);
-        let at = ((plot.x0 - px(8.0, scale)) as f32, label.y as f32);
-        surface.text(&label.text, TEXT * scale, at, Align::Right, theme.dim);
-    }
-    for label in &scene.times {
-        surface.fill(Rect::new(label.x, plot.y1, label.x + stroke, plot.y1 + tick), theme.faint);
-        let at = (label.x as f32, (label.y + px(11.0, scale)) as f32);
-        surface.text(&label.text, TEXT * scale, at, Align::Center, theme.dim);
-    }
-}
-
-/// Draws a line of the chart: dashed for the reserved bytes, solid for the allocated bytes.
-fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, surface: &mut Canvas<'_>) {
-    let stroke = px(STROKES[line.side], scene.scale).max(1);
-    let (dash, color) = (px(DASH, scene.scale).max(1), side_color(theme, line.side));
-    let mut before = line.rows.first().copied().unwrap_or(0);
-    for (x, &row) in (line.x0..).zip(&line.rows) {
-        let is_gap = line.is_reserved && (x / dash) % 2 == 1 && before == row;
-        if !is_gap {
-            let rect = Rect::new(x, before.min(row) - stroke / 2, x + 1, before.max(row) - stroke / 2 + stroke);
-            surface.fill(rect.intersect(scene.plot), color);
-        }
-        before = row;
+/// Returns the look of a line of the chart: dashed for the reserved bytes, solid for the allocated
+/// bytes.
+fn line_style(scene: &ComparisonScene, line: &Line, theme: &Theme) -> LineStyle {
+    LineStyle {
+        color: side_color(theme, line.side),
+        stroke: px(STROKES[line.side], scene.scale).max(1),
+        dash: line.is_reserved.then(|| px(DASH, scene.scale).max(1)),
     }
 }
 
 /// Draws a line's entry in the chart's legend: a sample of the line, and its text.
-fn draw_legend_entry(scene: &ComparisonScene, line: &Line, theme: &Theme, surface: &mut Canvas<'_>) {
+fn draw_legend_entry(scene: &ComparisonScene, line: &Line, theme: &Theme, surface: &mut dyn Surface) {
     let (label, scale) = (&line.label, scene.scale);
-    let stroke = px(STROKES[line.side], scale).max(1);
-    let (dash, x1) = (px(DASH, scale).max(1), label.x + px(LEGEND_LINE - 6.0, scale));
-    for x in (label.x..x1).step_by(2 * dash as usize) {
-        let end = if line.is_reserved { x + dash } else { x + 2 * dash };
-        let y0 = label.y - stroke / 2;
-        surface.fill(Rect::new(x, y0, end.min(x1), y0 + stroke), side_color(theme, line.side));
+    let LineStyle { color, stroke, dash } = line_style(scene, line, theme);
+    let (x1, y0) = (label.x + px(LEGEND_LINE - 6.0, scale), label.y - stroke / 2);
+    let (length, period) = dash.map_or((x1 - label.x, x1 - label.x), |dash| (dash, 2 * dash));
+    for x in (label.x..x1).step_by(period.max(1) as usize) {
+        surface.fill(Rect::new(x, y0, (x + length).min(x1), y0 + stroke), color);
     }
     let at = ((label.x + px(LEGEND_LINE, scale)) as f32, label.y as f32);
     surface.text(&label.text, TEXT * scale, at, Align::Left, theme.text);
@@ -94,7 +74,7 @@ fn draw_legend_entry(scene: &ComparisonScene, line: &Line, theme: &Theme, surfac
 
 /// Draws the compared moment of each side as a vertical line with a flag above the chart, which
 /// shows the side's name.
-fn draw_moments(scene: &ComparisonScene, theme: &Theme, surface: &mut Canvas<'_>) {
+fn draw_moments(scene: &ComparisonScene, theme: &Theme, surface: &mut dyn Surface) {
     let (plot, scale) = (scene.plot, scene.scale);
     let (width, height) = (px(15.0, scale), px(15.0, scale));
     for (side, x) in scene.moments.iter().enumerate() {

@@ -4,12 +4,12 @@
 use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, Recording};
 
 use super::NAMES;
-use super::axis::{Alignment, AxisUnit, Label, SharedAxis, TEXT};
+use super::axis::{Alignment, AxisUnit, Label, SharedAxis};
+use crate::draw::axis::Axis;
 use crate::draw::bitmap::{Bitmap, Rect};
-use crate::draw::picture::{chart_columns, px};
+use crate::draw::picture::{TEXT, chart_columns, px};
 use crate::draw::text::Typesetter;
 use crate::segment_map::{self, HeatmapScene, Layout, View};
-use crate::units::{axis_size, binary_step};
 
 /// Height of a row of the chart's legend, in units (pixels at scale 1).
 const LEGEND_ROW: f32 = 16.0;
@@ -120,10 +120,8 @@ pub(super) struct Line {
     pub(super) is_reserved: bool,
     /// First pixel column of the line.
     pub(super) x0: i32,
-    /// Pixel row of the line in each column.
-    pub(super) rows: Vec<i32>,
     /// Bytes in each column.
-    values: Vec<u64>,
+    pub(super) values: Vec<u64>,
     /// The line's entry in the chart's legend.
     pub(super) label: Label,
 }
@@ -152,8 +150,9 @@ pub struct ComparisonScene {
     pub(super) scale: f32,
     pub(super) plot: Rect,
     pub(super) lines: Vec<Line>,
-    pub(super) times: Vec<Label>,
-    pub(super) sizes: Vec<Label>,
+    /// The labels of the horizontal axis, in pixel columns.
+    pub(super) axis_labels: Axis,
+    pub(super) bytes_axis: Axis,
     /// Pixel columns of the compared moments of A and B; `None` outside of the chart.
     pub(super) moments: [Option<i32>; 2],
     /// The heatmaps of A and B; none if the picture has no room for them.
@@ -192,25 +191,26 @@ impl ComparisonScene {
         let (x0, x1) = chart_columns(size.0, scale);
         // The plot's upper edge is known once the rows of the legend above it are.
         let mut plot = Rect::new(x0, 0, x1, (chart_height - px(20.0, scale)).max(1));
-        let (drawn, legend_rows) = drawn_lines(content, columns, plot, scale, typesetter);
+        let (lines, legend_rows) = lines(content, columns, plot, scale, typesetter);
         plot.y0 = (px(LEGEND_ROW, scale) * legend_rows + px(20.0, scale)).min(plot.y1 - 1);
         let axis = SharedAxis::new(content, plot);
         let moments = content.sides.each_ref().map(|side| {
             let position = side.alignment.position(side.time_ns.max(side.recording.start_ns()));
             (axis.from..=axis.to).contains(&position).then(|| axis.x(position).min(plot.x1 - 1))
         });
+        let highest = lines.iter().flat_map(|line| &line.values).copied().max().unwrap_or(0).max(1);
+        let max_labels = (plot.height() / px(BYTES_LABEL_DISTANCE, scale).max(1)).max(1) as u64;
         let mut scene = Self {
             scale,
             plot,
-            lines: Vec::new(),
-            times: axis.labels(scale, typesetter),
-            sizes: Vec::new(),
+            lines,
+            axis_labels: axis.labels(scale, typesetter),
+            bytes_axis: Axis::bytes(&(0..highest.saturating_add(highest / 16)), max_labels),
             moments,
             maps: Vec::new(),
             axis,
             has_one_device: content.has_one_device(),
         };
-        scene.add_lines(drawn);
         if has_maps {
             scene.add_maps(
                 content,
@@ -219,23 +219,6 @@ impl ComparisonScene {
             );
         }
         scene
-    }
-
-    /// Adds the lines of the chart with their pixel rows, and the labels of the axis of bytes.
-    fn add_lines(&mut self, mut drawn: Vec<Line>) {
-        let (plot, scale) = (self.plot, self.scale);
-        let highest = drawn.iter().flat_map(|line| &line.values).copied().max().unwrap_or(0).max(1);
-        let top = highest.saturating_add(highest / 16);
-        let most = (plot.height() / px(BYTES_LABEL_DISTANCE, scale).max(1)).max(1) as u64;
-        let step = binary_step(top, most);
-        let y = |bytes: u64| plot.y1 - 1 - (bytes as f64 / top as f64 * f64::from(plot.height() - 1)) as i32;
-        self.sizes = (0..=top / step)
-            .map(|index| Label { x: plot.x0, y: y(index * step), text: axis_size(index * step) })
-            .collect();
-        for line in &mut drawn {
-            line.rows = line.values.iter().map(|&bytes| y(bytes)).collect();
-        }
-        self.lines = drawn;
     }
 
     /// Returns lines of text about pixel (`x`, `y`): the step, event or time there, and the bytes
@@ -292,9 +275,9 @@ impl ComparisonScene {
     }
 }
 
-/// Returns the lines of both sides without their pixel rows, and the number of rows of the chart's
-/// legend: one if all entries fit, else one for each side. Of `plot`, only the columns matter.
-fn drawn_lines(
+/// Returns the lines of both sides, and the number of rows of the chart's legend: one if all entries
+/// fit, else one for each side. Of `plot`, only the columns matter.
+fn lines(
     content: &ComparisonContent<'_>,
     cache: &mut ColumnsCache,
     plot: Rect,
@@ -320,7 +303,7 @@ fn drawn_lines(
             let name = if has_one_device { String::new() } else { format!("{} ", NAMES[index]) };
             let text = format!("{name}{} up to {most}", counter_name(is_reserved));
             let label = Label { x: 0, y: 0, text };
-            drawn.push(Line { side: index, is_reserved, x0, rows: Vec::new(), values, label });
+            drawn.push(Line { side: index, is_reserved, x0, values, label });
         }
     }
     let width = |line: &Line| {

@@ -1,114 +1,101 @@
-//! The axes of charts: pixel columns, time in decimal steps, bytes in powers of two.
+//! The axes of charts: values along a line of pixels, and their labels.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-use crate::units::binary_step;
-#[cfg(not(target_arch = "wasm32"))]
-use crate::units::{axis_moment, decimal_step};
+use crate::draw::bitmap::Rect;
+use crate::units::{axis_size, binary_step};
 
-/// A chart axis: a range of times or bytes along a line of pixels, with evenly spaced labels.
+/// A chart axis: values from 0 up along a line of pixels, some of them with labels.
 ///
-/// The plotters crate draws it. plotters gets every value as its distance from the start of the
-/// range, because Unix times in nanoseconds do not fit an `f64` exactly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The plotters crate draws it. Values are distances from the axis's start, because byte counts and
+/// times of recordings do not all fit an `f64` exactly.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Axis {
-    /// First value of the range, in nanoseconds or bytes.
-    from: u64,
-    /// Last value of the range.
-    to: u64,
-    /// Distance between two labels, in nanoseconds or bytes.
-    step: u64,
-    /// The value that is labelled 0.
-    origin: u64,
+    /// Value at the axis's end.
+    length: f64,
+    /// Labelled values with their texts. A value with an empty text has a tick only.
+    pub(crate) labels: Vec<(f64, String)>,
+    /// Whether a grid line begins at every labelled value.
+    pub(crate) has_grid: bool,
 }
 
 impl Axis {
-    /// Creates an axis of the times from `from_ns` to `to_ns`, with at most `max_labels` labels;
-    /// each shows the time since `origin_ns`.
-    #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn time(from_ns: u64, to_ns: u64, origin_ns: u64, max_labels: u64) -> Self {
-        Self { from: from_ns, to: to_ns, step: decimal_step(to_ns - from_ns, max_labels), origin: origin_ns }
+    /// Creates an axis with the value `length`, which must exceed 0, at its end, and grid lines at
+    /// the labelled values.
+    pub(crate) fn new(length: f64, labels: Vec<(f64, String)>) -> Self {
+        Self { length, labels, has_grid: true }
     }
 
-    /// Creates an axis from 0 to `top` bytes with at most `max_labels` labels above 0.
-    pub(crate) fn bytes(top: u64, max_labels: u64) -> Self {
-        Self { from: 0, to: top.max(1), step: binary_step(top, max_labels), origin: 0 }
+    /// Creates an axis of the byte counts `shown`, with at most about `max_labels` labels, at
+    /// multiples of a power of two.
+    pub(crate) fn bytes(shown: &Range<u64>, max_labels: u64) -> Self {
+        let length = shown.end.saturating_sub(shown.start).max(1);
+        let step = binary_step(length, max_labels);
+        let bytes = (shown.start.div_ceil(step)..=shown.end / step).map(|index| index * step);
+        Self::new(length as f64, bytes.map(|bytes| ((bytes - shown.start) as f64, axis_size(bytes))).collect())
     }
 
-    /// Returns the label of a time axis at `distance` nanoseconds from its start: the time since
-    /// the moment labelled 0 (`origin`), with the unit and decimals that the axis needs.
-    #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn label(&self, distance: f64) -> String {
-        let value = self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin);
-        axis_moment(value, self.step, self.to.saturating_sub(self.origin))
+    /// Returns the axis without grid lines.
+    pub(crate) fn without_grid(self) -> Self {
+        Self { has_grid: false, ..self }
     }
 
-    /// Returns the distances of the labels from the start of the range, in nanoseconds or bytes.
-    /// Labelled values are multiples of the field `step`, counted from `origin`, the value labelled
-    /// 0.
-    fn labelled_distances(&self) -> Vec<f64> {
-        let first = self.from.saturating_sub(self.origin).div_ceil(self.step);
-        let last = self.to.saturating_sub(self.origin) / self.step;
-        (first..=last).map(|index| (self.origin + index * self.step - self.from) as f64).collect()
+    /// Returns the axis without the texts that do not fit: those that would end more than
+    /// `available` pixels from the axis's start, or begin less than `distance` pixels after the text
+    /// before. Values must be pixels and ascend. `text_width` returns the width of a text in pixels.
+    pub(crate) fn with_fitting_texts(
+        mut self,
+        (available, distance): (i32, i32),
+        text_width: impl Fn(&str) -> f32,
+    ) -> Self {
+        let mut end = f64::NEG_INFINITY;
+        for (x, text) in self.labels.iter_mut().filter(|(_, text)| !text.is_empty()) {
+            let half = f64::from(text_width(text)) / 2.0;
+            if *x + half > f64::from(available) || *x - half < end + f64::from(distance) {
+                text.clear();
+            } else {
+                end = *x + half;
+            }
+        }
+        self
+    }
+
+    /// Returns the text of a labelled value; empty for any other value.
+    pub(crate) fn text(&self, value: f64) -> String {
+        let found = self.labels.iter().find(|(labelled, _)| *labelled == value);
+        found.map_or_else(String::new, |(_, text)| text.clone())
+    }
+
+    /// Returns the pixel row of a value on a vertical axis beside the chart `plot`; the highest row
+    /// for a value beyond the axis's end.
+    pub(crate) fn row(&self, plot: Rect, value: f64) -> i32 {
+        self.pixel(value.min(self.length), (plot.y1 - 1, plot.y0))
+    }
+
+    /// Returns the pixel of a value on an axis from the pixel `first` to the pixel `last`.
+    fn pixel(&self, value: f64, (first, last): (i32, i32)) -> i32 {
+        // On a horizontal axis, the end of the values is right of the last pixel: every pixel
+        // column has an equal part of the values. Both axes round towards smaller values.
+        let pixels = if last > first { last - first + 1 } else { last - first };
+        first.saturating_add((value / self.length * f64::from(pixels)) as i32)
     }
 }
 
-impl Ranged for Axis {
+impl Ranged for &Axis {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let ratio = value / (self.to - self.from) as f64;
-        let length = f64::from(limit.1 - limit.0);
-        // `limit.1` is the last column, not the first one beyond it.
-        let length = if length > 0.0 { length + 1.0 } else { length };
-        let offset = ratio * length;
-        // Rounds towards smaller values on both axes: a pixel column is exactly one time slice.
-        limit.0 + if length < 0.0 { offset.ceil() } else { offset.floor() } as i32
+        self.pixel(*value, limit)
     }
 
     fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
-        self.labelled_distances()
+        self.labels.iter().map(|(value, _)| *value).collect()
     }
 
     fn range(&self) -> Range<f64> {
-        0.0..(self.to - self.from) as f64
-    }
-}
-
-/// A chart axis whose values are pixel columns, with labels at given columns.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ColumnAxis {
-    /// Number of columns, at least 1.
-    width: i32,
-    /// Distances of the labels from the chart's left edge, in columns.
-    labels: Vec<f64>,
-}
-
-impl ColumnAxis {
-    /// Creates the axis of a chart with `width` pixel columns; `labels` are the distances of the
-    /// labels from its left edge, in columns.
-    pub(crate) fn new(width: i32, labels: impl Iterator<Item = f64>) -> Self {
-        Self { width: width.max(1), labels: labels.collect() }
-    }
-}
-
-impl Ranged for ColumnAxis {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        // `limit.1` is the last column, not the first one beyond it.
-        limit.0 + (value / f64::from(self.width) * f64::from(limit.1 - limit.0 + 1)).floor() as i32
-    }
-
-    fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
-        self.labels.clone()
-    }
-
-    fn range(&self) -> Range<f64> {
-        0.0..f64::from(self.width)
+        0.0..self.length
     }
 }

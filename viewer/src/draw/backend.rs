@@ -116,13 +116,17 @@ impl DrawingBackend for Backend<'_> {
 pub(crate) fn draw_line(bitmap: &mut Bitmap, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
     let style = LineStyle { color, alpha, stroke };
     let (before, after) = ((stroke.max(1) as i32 - 1) / 2, stroke.max(1) as i32 / 2);
+    let fill = |bitmap: &mut Bitmap, rect: Rect| match alpha >= 1.0 {
+        true => bitmap.fill(rect, color),
+        false => bitmap.tint(rect, color, alpha),
+    };
     for pair in points.windows(2) {
         let &[from, to] = pair else { continue };
         let line = rect_including(from, to);
         if from.1 == to.1 {
-            bitmap.tint(Rect { y0: line.y0 - before, y1: line.y1 + after, ..line }, color, alpha);
+            fill(bitmap, Rect { y0: line.y0 - before, y1: line.y1 + after, ..line });
         } else if from.0 == to.0 {
-            bitmap.tint(Rect { x0: line.x0 - before, x1: line.x1 + after, ..line }, color, alpha);
+            fill(bitmap, Rect { x0: line.x0 - before, x1: line.x1 + after, ..line });
         } else {
             // `PixelBackend` never returns an error.
             let _ = rasterizer::draw_line(&mut PixelBackend(bitmap), from, to, &style);

@@ -188,10 +188,15 @@ impl Bitmap {
     /// Mixes a color into each pixel of a rectangle, clipped to the picture, with opacity `alpha`
     /// (0 to 1).
     pub fn tint(&mut self, rect: Rect, color: Color, alpha: f32) {
+        // Neighboring pixels are mostly equal, so the last mixture is kept.
+        let (mut below, mut mixed) = (opaque(color), opaque(color));
         self.for_each_row(rect, |_, row| {
             for pixel in row {
-                let [r, g, b, _] = *pixel;
-                *pixel = opaque(Color { r, g, b }.mix(color, alpha));
+                if *pixel != below {
+                    let [r, g, b, _] = *pixel;
+                    (below, mixed) = (*pixel, opaque(Color { r, g, b }.mix(color, alpha)));
+                }
+                *pixel = mixed;
             }
         });
     }

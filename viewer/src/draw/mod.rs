@@ -1,4 +1,4 @@
-//! Drawing: bitmaps, texts, axes, and surfaces of pixels or shapes.
+//! Drawing: bitmaps, texts, charts, and surfaces of pixels or shapes.
 //!
 //! A picture is drawn on a `Surface`: pixels for a screen or a PNG file, shapes for an SVG file.
 //! Nothing here knows a recording or a view.
@@ -7,6 +7,7 @@ pub(crate) mod axis;
 pub(crate) mod backend;
 pub mod bitmap;
 pub mod canvas;
+pub(crate) mod chart;
 pub mod group_style;
 pub mod picture;
 #[cfg(not(target_arch = "wasm32"))]

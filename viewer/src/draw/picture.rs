@@ -1,10 +1,12 @@
 //! Parts of several views' pictures: the axis of moments, the cursor and the selected range on it,
 //! and the text under the pointer.
 
+use crate::draw::axis::Axis;
 use crate::draw::bitmap::{Bitmap, Color, Rect};
 use crate::draw::canvas::Canvas;
+use crate::draw::chart::Chart;
 use crate::draw::surface::Surface;
-use crate::draw::text::Align;
+use crate::draw::text::{Align, Typesetter};
 use crate::draw::theme::Theme;
 
 /// Space left of a chart for its byte axis, in units (pixels at scale 1); as wide as the
@@ -12,8 +14,10 @@ use crate::draw::theme::Theme;
 const LEFT: f32 = 64.0;
 /// Space right of a chart, in units (pixels at scale 1); as wide as the timeline's.
 const RIGHT: f32 = 22.0;
-/// Font size of the text under the pointer, in units (pixels at scale 1).
-const TEXT: f32 = 11.0;
+/// Font size of texts on charts, in units (pixels at scale 1).
+pub(crate) const TEXT: f32 = 11.0;
+/// Minimum distance between the texts of a horizontal axis, in units (pixels at scale 1).
+pub(crate) const LABEL_DISTANCE: f32 = 10.0;
 /// Line height of the text under the pointer, in units (pixels at scale 1).
 const LINE: f32 = 15.0;
 /// Opacity (0 to 1) of the tint over the selected range of moments on a chart.
@@ -30,26 +34,6 @@ pub(crate) fn px(units: f32, scale: f32) -> i32 {
 pub fn chart_columns(width: u32, scale: f32) -> (i32, i32) {
     let x0 = px(LEFT, scale);
     (x0, (width.min(Bitmap::MAX_SIDE) as i32 - px(RIGHT, scale)).max(x0 + 1))
-}
-
-/// A label of the vertical axis of a chart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AxisLabel {
-    pub(crate) text: String,
-    /// Distance from the picture's upper edge, in pixels.
-    pub(crate) y: i32,
-    /// Whether a grid line belongs to it.
-    pub(crate) has_line: bool,
-}
-
-impl AxisLabel {
-    /// Draws the label and its tick left of the pixel column `x`; `size` is the font size in units.
-    pub(crate) fn draw(&self, surface: &mut dyn Surface, x: i32, size: f32, scale: f32, theme: &Theme) {
-        let tick = Rect::new(x - px(4.0, scale), self.y, x, self.y + px(1.0, scale).max(1));
-        surface.fill(tick, theme.faint);
-        let at = ((x - px(8.0, scale)) as f32, self.y as f32);
-        surface.text(&self.text, size * scale, at, Align::Right, theme.dim);
-    }
 }
 
 /// The horizontal axis of a chart: the moments that each pixel column shows.
@@ -74,6 +58,18 @@ impl MomentAxis {
     #[must_use]
     pub fn with_ticks(self, ticks: Vec<(i32, String)>) -> Self {
         Self { ticks, ..self }
+    }
+
+    /// Returns the labels for the chart `plot` in a picture that is `width` pixels wide; a label that
+    /// does not fit beside the one before it has no text.
+    pub(crate) fn labels(&self, plot: Rect, width: i32, typesetter: &Typesetter, scale: f32) -> Axis {
+        // In the middles of the pixel columns, so that rounding cannot move them.
+        let labels = self.ticks.iter().map(|(x, text)| (f64::from(x - plot.x0) + 0.5, text.clone()));
+        Axis::new(f64::from(plot.width()).max(1.0), labels.collect())
+            .without_grid()
+            .with_fitting_texts((width - plot.x0, px(LABEL_DISTANCE, scale)), |text| {
+                typesetter.width(text, TEXT * scale)
+            })
     }
 
     /// Returns the moments at the left edges of the columns and at the right edge of the last one.
@@ -142,18 +138,21 @@ pub fn draw_moment(
     }
 }
 
-/// Draws the labels of a chart's horizontal axis below pixel row `y`. A label that does not fit
-/// beside the one before it has a tick only.
-pub(crate) fn draw_ticks(surface: &mut Canvas<'_>, axis: &MomentAxis, y: i32, scale: f32, theme: &Theme) {
-    let mut end = i32::MIN;
-    for (x, text) in &axis.ticks {
-        surface.fill(Rect::new(*x, y, x + px(1.0, scale).max(1), y + px(4.0, scale)), theme.faint);
-        let half = (surface.typesetter.width(text, TEXT * scale) / 2.0).ceil() as i32;
-        if x - half > end && x + half <= surface.bitmap.width() {
-            end = x + half + px(10.0, scale);
-            let at = (*x as f32, (y + px(11.0, scale)) as f32);
-            surface.text(text, TEXT * scale, at, Align::Center, theme.dim);
-        }
+/// Draws a chart's horizontal axis with its labels below the pixel row `bottom`. A label that does
+/// not fit beside the one before it has a tick only.
+pub(crate) fn draw_ticks(surface: &mut Canvas<'_>, axis: &MomentAxis, bottom: i32, scale: f32, theme: &Theme) {
+    let (x0, x1) = axis.columns();
+    let plot = Rect::new(x0, 0, x1, bottom);
+    let labels = axis.labels(plot, surface.bitmap.width(), surface.typesetter, scale);
+    Chart { plot, x: &labels, y: &Axis::default(), text_size: TEXT, scale }.draw_axes(surface, theme);
+}
+
+/// Draws a diamond that marks a pixel (x, y) of a chart.
+pub(crate) fn draw_diamond(surface: &mut dyn Surface, (x, y): (i32, i32), scale: f32, theme: &Theme) {
+    let radius = px(3.0, scale);
+    for row in -radius..=radius {
+        let half = radius - row.abs();
+        surface.fill(Rect::new(x - half, y + row, x + half + 1, y + row + 1), theme.cursor);
     }
 }
 

@@ -8,10 +8,6 @@ use vramscope_trace::{DeviceId, FormatError, Recording, lifetime_summaries};
 use super::summary::DeviceSummary;
 use crate::span;
 
-/// Number of equal time slices in the chart of fragmentation: one for every other unit of its
-/// width.
-const FRAGMENTATION_SLICES: usize = 432;
-
 /// Maximum number of devices in a report, equal to the maximum number of processes that push to one
 /// hub; a report of more devices is refused.
 ///
@@ -68,7 +64,7 @@ impl<'a> RecordingReport<'a> {
         let lifetimes = lifetime_summaries(recording)?;
         let summary = |id| {
             let lifetimes = lifetimes.get(&id).copied().unwrap_or_default();
-            DeviceSummary::new(recording, id, lifetimes, &range, FRAGMENTATION_SLICES)
+            DeviceSummary::new(recording, id, lifetimes)
         };
         let devices: Result<Vec<DeviceSummary>, FormatError> = ids.into_iter().map(summary).collect();
         let program = recording.info().source.as_str();

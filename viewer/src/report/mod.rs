@@ -6,7 +6,6 @@
 //! peak of the allocated bytes, and the sites that hold the most at that moment. Equal recordings
 //! give equal bytes.
 
-mod chart;
 mod comparison;
 mod contents;
 mod page;

@@ -2,14 +2,15 @@
 
 use vramscope_trace::{ByteSize, Count, DeviceInfo, DurationNs, LifetimeSummary, Percent, site_name};
 
-use super::chart;
 use super::contents::RecordingReport;
 use super::summary::DeviceSummary;
 use crate::bands::BandChoice;
 use crate::draw::bitmap::{Color, Rect};
+use crate::draw::picture::MomentAxis;
 use crate::draw::surface::Surface;
 use crate::draw::text::{Align, Weight};
 use crate::draw::theme::Theme;
+use crate::fragmentation_chart::{DEFAULT_PERCENT, FragmentationContent, FragmentationScene};
 use crate::segment_map::{self, HeatmapScene, Layout, View};
 use crate::timeline::{self, TimelineScene};
 
@@ -244,14 +245,22 @@ impl Painter<'_> {
             bands: BandChoice::default().visible(report.recording.series(summary.device)),
             range: report.range.clone(),
         };
-        self.surface.panel(area, theme.background, &mut |surface| {
-            let scene = TimelineScene::new(&content, surface.size(), scale, surface.typesetter());
-            timeline::draw_on(&scene, theme, surface);
-        });
+        let size = (area.width().unsigned_abs(), area.height().unsigned_abs());
+        let timeline = TimelineScene::new(&content, size, scale, self.surface.typesetter());
+        self.surface.panel(area, theme.background, &mut |surface| timeline::draw_on(&timeline, theme, surface));
         let note = fragmentation_note(summary);
         self.caption("Fragmentation over time", &note, &[]);
         let area = self.part(CHART);
-        self.surface.panel(area, theme.background, &mut |surface| chart::draw(surface, theme, scale, report, summary));
+        let (x0, x1) = (timeline.geometry.plot.x0, timeline.geometry.plot.x1);
+        let ticks = timeline.axis_ticks(x1 - x0).into_iter().map(|(x, text)| (x0 + x, text)).collect();
+        let content = FragmentationContent {
+            axis: MomentAxis::new(x0, timeline.edges().to_vec()).with_ticks(ticks),
+            columns: summary.fragmentation_columns(timeline.edges()),
+            threshold: DEFAULT_PERCENT as f64 / 100.0,
+            ..FragmentationContent::default()
+        };
+        let scene = FragmentationScene::without_bytes(content, (size.0, area.height().unsigned_abs()), scale);
+        self.surface.panel(area, theme.background, &mut |surface| scene.draw_on(surface, theme));
         self.heatmap(block);
         self.site_table(summary);
     }
@@ -397,7 +406,7 @@ fn fragmentation_note(summary: &DeviceSummary) -> String {
         Percent(over_time.highest),
         Count(over_time.highest_event),
         Percent(over_time.mean),
-        Count(summary.samples as u64),
+        Count(summary.metrics_over_time.len() as u64),
     )
 }
 

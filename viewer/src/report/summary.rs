@@ -1,7 +1,6 @@
 //! The data of one device in a report.
 
-use std::ops::Range;
-
+use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{
     Counters, DeviceId, DeviceState, FormatError, LifetimeSummary, MetricSummary, Metrics, MetricsOverTime, Recording,
     Replay, SiteBytes, live_bytes_by_site, metrics_over_time,
@@ -10,7 +9,7 @@ use vramscope_trace::{
 use crate::timeline::PeakMark;
 
 /// The data of one device in a report: peaks, memory and sites at the peak of allocated bytes,
-/// counters at the end, lifetimes, and fragmentation over time.
+/// counters at the end, lifetimes, and highest fragmentation.
 #[derive(Default)]
 pub(super) struct DeviceSummary {
     pub(super) device: DeviceId,
@@ -32,32 +31,26 @@ pub(super) struct DeviceSummary {
     pub(super) ooms: u64,
     /// The number of allocations and their median lifetime.
     pub(super) lifetimes: LifetimeSummary,
-    /// Highest fragmentation, 0 to 1, in equal slices of time.
-    pub(super) fragmentation: Vec<f64>,
     /// Highest fragmentation and its mean over the recording.
     pub(super) fragmentation_summary: MetricSummary,
-    /// Number of moments at which fragmentation was computed.
-    pub(super) samples: usize,
+    /// The metrics at moments of the recording.
+    pub(super) metrics_over_time: MetricsOverTime,
 }
 
 impl DeviceSummary {
-    /// Collects the data of a device with the given `lifetimes`, with its fragmentation in `slices`
-    /// equal slices of `range`.
+    /// Collects the data of a device with the given `lifetimes`.
     pub(super) fn new(
         recording: &Recording,
         device: DeviceId,
         lifetimes: LifetimeSummary,
-        range: &Range<u64>,
-        slices: usize,
     ) -> Result<Self, FormatError> {
         let mut replay = Replay::new();
         let metrics = metrics_over_time(recording, device)?;
         let mut summary = Self {
             device,
             lifetimes,
-            fragmentation: fragmentation_by_slice(&metrics, range, slices),
             fragmentation_summary: metrics.summary(Metrics::fragmentation),
-            samples: metrics.len(),
+            metrics_over_time: metrics,
             ..Self::default()
         };
         if let Some(series) = recording.series(device) {
@@ -77,22 +70,25 @@ impl DeviceSummary {
         }
         Ok(summary)
     }
-}
 
-/// Returns the highest fragmentation (0 to 1) in `metrics` for each of `slices` equal slices of the
-/// time `range`. A slice without a value of its own has the last value before it, or 0.
-fn fragmentation_by_slice(metrics: &MetricsOverTime, range: &Range<u64>, slices: usize) -> Vec<f64> {
-    let length = u128::from(range.end.saturating_sub(range.start));
-    let mut samples = metrics.iter().map(|(_, time_ns, metrics)| (time_ns, metrics.fragmentation())).peekable();
-    let mut last = 0.0;
-    let of_slice = |slice: usize| {
-        let end_ns = range.start + (length * slice as u128 / slices as u128) as u64;
-        let mut highest = None;
-        while let Some((_, value)) = samples.next_if(|(time_ns, _)| *time_ns <= end_ns) {
-            highest = Some(value.max(highest.unwrap_or(0.0)));
-            last = value;
-        }
-        highest.unwrap_or(last)
-    };
-    (1..=slices).map(of_slice).collect()
+    /// Returns the fragmentation between the moments `edges`, one column between each two.
+    pub(super) fn fragmentation_columns(&self, edges: &[u64]) -> Vec<FragmentationColumn> {
+        let samples = self.metrics_over_time.iter();
+        let mut samples = samples.map(|(event, _, metrics)| (event, metrics.fragmentation())).peekable();
+        let mut value = samples.peek().map_or(0.0, |(_, first)| *first);
+        let column = |moment: &u64| {
+            let (mut lowest, mut highest) = (value, value);
+            while let Some((_, next)) = samples.next_if(|(event, _)| event <= moment) {
+                (value, lowest, highest) = (next, lowest.min(next), highest.max(next));
+            }
+            FragmentationColumn {
+                moment: *moment,
+                fragmentation: value,
+                min_fragmentation: lowest,
+                max_fragmentation: highest,
+                ..FragmentationColumn::default()
+            }
+        };
+        edges.iter().skip(1).map(column).collect()
+    }
 }

@@ -1,10 +1,8 @@
 //! Draws a [`TimelineScene`].
 
-use plotters::prelude::*;
-use plotters::style::Color as _;
 use vramscope_trace::{CounterColumn, Counters};
 
-use super::geometry::{TEXT, to_rgb};
+use super::geometry::TEXT;
 use super::lanes::Lanes;
 use super::measure::Tag;
 use super::overlay::{Cursor, Overlay};
@@ -12,15 +10,13 @@ use super::overview::Overview;
 use super::scene::TimelineScene;
 use super::stack::Stack;
 use crate::bands::Band;
-use crate::draw::axis::ColumnAxis;
-use crate::draw::backend::Backend;
 use crate::draw::bitmap::{Bitmap, Color, Rect};
 use crate::draw::canvas::Canvas;
-use crate::draw::picture::px;
+use crate::draw::chart::Chart;
+use crate::draw::picture::{draw_diamond, px};
 use crate::draw::surface::Surface;
 use crate::draw::text::{Align, Typesetter};
 use crate::draw::theme::{Texture, Theme};
-use crate::units;
 
 /// Opacity (0 to 1) of the background of a label on the chart.
 const TAG_ALPHA: f32 = 0.78;
@@ -46,9 +42,7 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Su
         Some(stack) => draw_stack(scene, stack, theme, surface),
         None => draw_counters(scene, theme, surface),
     }
-    // The backend never fails, and plotters only refuses charts without area, which Geometry
-    // never makes.
-    let _ = draw_chart(scene, theme, Backend(surface));
+    draw_chart(scene, theme, surface);
     draw_idle_time(scene, theme, surface);
     draw_spans(scene, theme, surface);
     draw_incidents(scene, theme, surface);
@@ -63,56 +57,26 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Su
     draw_lanes(&scene.lanes, scene.scale, theme, surface);
 }
 
-/// The result of drawing with plotters on backend `B`.
-type ChartResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
-
-/// Draws the timeline's axes, grid, and lines of the counters with plotters.
-fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: B) -> ChartResult<B> {
-    let (width, height) = backend.get_size();
-    let (geometry, columns) = (&scene.geometry, &scene.columns);
-    let plot = geometry.plot;
-    let root = backend.into_drawing_area();
-    let mut chart = ChartBuilder::on(&root)
-        .margin_top(plot.y0)
-        .margin_right(width as i32 - plot.x1)
-        .set_label_area_size(LabelAreaPosition::Left, plot.x0)
-        .set_label_area_size(LabelAreaPosition::Bottom, height as i32 - plot.y1)
-        .build_cartesian_2d(
-            ColumnAxis::new(plot.width(), scene.axis_labels.iter().map(|label| label.x)),
-            scene.bytes_axis,
-        )?;
-    let middle = |index: usize| index as f64 + 0.5;
-    let size = f64::from(TEXT * scene.scale);
-    let label = |x: &f64| {
-        let found = scene.axis_labels.iter().find(|label| label.x == *x);
-        found.map_or_else(String::new, |label| label.text.clone())
+/// Draws the timeline's axes, grid, and lines of the counters.
+fn draw_chart(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
+    let (x, y) = (&scene.axis_labels, &scene.bytes_axis);
+    let chart = Chart { plot: scene.geometry.plot, x, y, text_size: TEXT, scale: scene.scale };
+    chart.draw_axes(surface, theme);
+    let mut line = |columns: &[CounterColumn], color: Color, value: &dyn Fn(usize, &Counters) -> u64| {
+        let values = columns.iter().enumerate().map(|(index, column)| value(index, &column.max) as f64);
+        chart.draw_line(surface, values, color);
     };
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(to_rgb(theme.dim).mix(0.22))
-        .axis_style(to_rgb(theme.faint))
-        .label_style(("Inter", size).into_font().color(&to_rgb(theme.dim)))
-        .x_label_formatter(&label)
-        .y_label_formatter(&|bytes| units::axis_size(*bytes as u64))
-        .set_all_tick_mark_size(px(4.0, scene.scale))
-        .draw()?;
-    let mut line_of = |columns: &[CounterColumn], color: Color, value: &dyn Fn(usize, &Counters) -> u64| {
-        let point = |(index, column): (usize, &CounterColumn)| (middle(index), value(index, &column.max) as f64);
-        let points = columns.iter().enumerate().map(point);
-        chart.draw_series(LineSeries::new(points, to_rgb(color).stroke_width(1))).map(|_| ())
-    };
-    let mut line = |color, value: &dyn Fn(usize, &Counters) -> u64| line_of(columns, color, value);
     match &scene.stack {
-        None => line(theme.allocated.mix(theme.text, 0.35), &|_, counters| counters.allocated)?,
+        None => line(&scene.columns, theme.allocated.mix(theme.text, 0.35), &|_, counters| counters.allocated),
         // The active bytes: the upper edge of the areas.
-        Some(stack) => line(theme.text, &|index, _| stack.columns.get(index).map_or(0, |column| column.total))?,
+        Some(stack) => {
+            line(&scene.columns, theme.text, &|index, _| stack.columns.get(index).map_or(0, |column| column.total));
+        }
     }
-    line(theme.reserved_line, &|_, counters| counters.reserved)?;
+    line(&scene.columns, theme.reserved_line, &|_, counters| counters.reserved);
     let [allocated, reserved] = TimelineScene::run_colors(theme);
-    line_of(&scene.run_columns, allocated, &|_, counters| counters.allocated)?;
-    line_of(&scene.run_columns, reserved, &|_, counters| counters.reserved)?;
-    root.present()
+    line(&scene.run_columns, allocated, &|_, counters| counters.allocated);
+    line(&scene.run_columns, reserved, &|_, counters| counters.reserved);
 }
 
 /// Returns the color of the reserved bytes that are not active: free space inside segments has the
@@ -133,9 +97,7 @@ fn band_color(band: Band, theme: &Theme) -> Color {
 /// to `to` bytes.
 fn area(scene: &TimelineScene, column: usize, from: u64, to: u64) -> Rect {
     let plot = scene.geometry.plot;
-    // As the lines: 0 bytes are in the lowest row, the axis's upper end is in the highest.
-    let rows = f64::from(plot.height() - 1);
-    let y = |bytes: u64| plot.y1 - 1 - (bytes as f64 / scene.top_bytes.max(1) as f64 * rows).min(rows).floor() as i32;
+    let y = |bytes: u64| scene.bytes_axis.row(plot, bytes as f64);
     let x = plot.x0 + column as i32;
     let end = if from == 0 { plot.y1 } else { y(from) };
     Rect::new(x, y(to), x + 1, end)
@@ -299,12 +261,8 @@ fn draw_tag(tag: &Tag, scale: f32, theme: &Theme, surface: &mut dyn Surface) {
 
 /// Draws each peak as a diamond on the chart, with its label.
 fn draw_peaks(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
-    let radius = px(3.0, scene.scale);
     for point in &scene.peaks {
-        for row in -radius..=radius {
-            let (half, y) = (radius - row.abs(), point.y + row);
-            surface.fill(Rect::new(point.x - half, y, point.x + half + 1, y + 1), theme.cursor);
-        }
+        draw_diamond(surface, (point.x, point.y), scene.scale, theme);
         draw_tag(&point.label, scene.scale, theme, surface);
     }
 }

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use plotters::style::RGBColor;
 use vramscope_insight::spans::Marks;
 use vramscope_trace::Recording;
 
-use crate::draw::bitmap::{Bitmap, Color, Rect};
+use crate::draw::bitmap::{Bitmap, Rect};
 
 /// Height of a row of named intervals above the chart, in units (pixels at scale 1).
 pub(super) const SPAN_ROW: f32 = 15.0;
@@ -63,14 +62,6 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit, with rows
-    /// for `marks`, that shows a range of time.
-    #[must_use]
-    pub fn new(size: (u32, u32), scale: f32, marks: &Marks, range: &Range<u64>) -> Self {
-        let rows = Rows { spans: span_rows(marks), has_flags: !marks.incidents().is_empty(), ..Rows::default() };
-        Self::with_rows(size, scale, rows, range)
-    }
-
     /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit, with the
     /// given rows around the chart, that shows a range of time.
     pub(super) fn with_rows(size: (u32, u32), scale: f32, rows: Rows, range: &Range<u64>) -> Self {
@@ -106,9 +97,4 @@ impl Geometry {
 pub(crate) fn time_origin_ns(recording: &Recording) -> u64 {
     let has_clock = recording.info().epoch_unix_ns > 0;
     if recording.first_event() > 0 && has_clock { 0 } else { recording.start_ns() }
-}
-
-/// Converts a color to plotters' color type.
-pub(crate) fn to_rgb(color: Color) -> RGBColor {
-    RGBColor(color.r, color.g, color.b)
 }

@@ -29,8 +29,6 @@ pub use content::{PeakMark, TimelineContent};
 pub(crate) use draw::draw_on;
 pub use draw::{draw, draw_cursor, draw_overlay};
 pub use geometry::{Geometry, span_rows};
-#[cfg(not(target_arch = "wasm32"))]
-pub(crate) use geometry::{time_origin_ns, to_rgb};
 pub use hover::{Hover, HoverGroup};
 pub use idle::is_mostly_idle;
 pub use lanes::{MAX_LANES, lanes_in_view};

@@ -15,10 +15,11 @@ use super::overview::Overview;
 use super::scale::{Scale, TimedMoment};
 use super::span_boxes::{SpanBoxes, span_boxes};
 use super::stack::Stack;
-use super::x_axis::{AxisLabel, XAxis};
+use super::x_axis::XAxis;
 use crate::bands::Band;
 use crate::draw::axis::Axis;
 use crate::draw::bitmap::Rect;
+use crate::draw::picture::LABEL_DISTANCE;
 use crate::draw::text::Typesetter;
 use crate::units;
 
@@ -72,12 +73,11 @@ pub struct TimelineScene {
     columns_key: ColumnsKey,
     /// Bands of memory outside the pool, the topmost first.
     pub(super) bands: Vec<BandArea>,
-    pub(super) axis_labels: Vec<AxisLabel>,
+    /// The labels of the horizontal axis, in pixel columns.
+    pub(super) axis_labels: Axis,
     /// Where the labels of the horizontal axis are.
     pub(super) axis_label_rects: Vec<Rect>,
     pub(super) bytes_axis: Axis,
-    /// Upper end of the byte axis.
-    pub(super) top_bytes: u64,
     pub(super) spans: SpanBoxes,
     /// Vertical lines, or their dashes, at incidents.
     pub(super) incident_lines: Vec<Rect>,
@@ -187,7 +187,7 @@ impl TimelineScene {
         let max_labels = (geometry.plot.width() / measure.px(110.0).max(1)) as u64;
         let (axis_labels, axis_label_rects) = fit_labels(&measure, &geometry, axis.labels(recording, max_labels));
         let max_labels = (geometry.plot.height() / measure.px(26.0).max(1)).max(1) as u64;
-        let bytes_axis = Axis::bytes(top.bytes, max_labels);
+        let bytes_axis = Axis::bytes(&(0..top.bytes), max_labels);
         let (incident_lines, flags) = flags(&measure, &geometry, &axis, content);
         let device_memory = top.is_device_memory.then(|| device_memory(&measure, &geometry, top.bytes));
         let occupied = device_memory.as_ref().map(|(_, tag)| tag.rect);
@@ -216,7 +216,6 @@ impl TimelineScene {
             axis_labels,
             axis_label_rects,
             bytes_axis,
-            top_bytes: top.bytes,
             incident_lines,
             flags,
             device_memory,
@@ -236,7 +235,7 @@ impl TimelineScene {
     #[must_use]
     pub fn axis_ticks(&self, width: i32) -> Vec<(i32, String)> {
         let part = f64::from(width) / f64::from(self.geometry.plot.width().max(1));
-        self.axis_labels.iter().map(|label| ((label.x * part) as i32, label.text.clone())).collect()
+        self.axis_labels.labels.iter().map(|(x, text)| ((x * part) as i32, text.clone())).collect()
     }
 
     /// Returns the pixels per unit.
@@ -287,25 +286,20 @@ impl TimelineScene {
     }
 }
 
-/// Returns the labels of the horizontal axis, and their rectangles. A label that does not fit into
+/// Returns the axis of the labels of the horizontal axis, and the labels' rectangles. A label that does not fit into
 /// the picture, or beside the one before it, keeps its grid line only.
-fn fit_labels(measure: &Measure, geometry: &Geometry, labels: Vec<AxisLabel>) -> (Vec<AxisLabel>, Vec<Rect>) {
+fn fit_labels(measure: &Measure, geometry: &Geometry, labels: Vec<(f64, String)>) -> (Axis, Vec<Rect>) {
     let plot = geometry.plot;
-    let available = f64::from(geometry.width - plot.x0);
-    let (mut rects, mut end) = (Vec::<Rect>::new(), f64::NEG_INFINITY);
-    let fitted = labels.into_iter().map(|label| {
-        let width = f64::from(measure.typesetter.width(&label.text, TEXT * measure.scale));
-        let (x0, x1) = (label.x - width / 2.0, label.x + width / 2.0);
-        if x1 > available || x0 < end + f64::from(measure.px(10.0)) {
-            return AxisLabel { text: String::new(), ..label };
-        }
-        end = x1;
-        let (x0, x1) = (plot.x0 + x0.floor() as i32 - 1, plot.x0 + x1.ceil() as i32 + 1);
-        rects.push(Rect::new(x0, plot.y1 + measure.px(5.0), x1, plot.y1 + measure.px(20.0)));
-        label
-    });
-    let fitted = fitted.collect();
-    (fitted, rects)
+    let text_width = |text: &str| measure.typesetter.width(text, TEXT * measure.scale);
+    let axis = Axis::new(f64::from(plot.width()), labels)
+        .with_fitting_texts((geometry.width - plot.x0, measure.px(LABEL_DISTANCE)), text_width);
+    let rect = |(x, text): &(f64, String)| {
+        let half = f64::from(text_width(text)) / 2.0;
+        let (x0, x1) = (plot.x0 + (x - half).floor() as i32 - 1, plot.x0 + (x + half).ceil() as i32 + 1);
+        Rect::new(x0, plot.y1 + measure.px(5.0), x1, plot.y1 + measure.px(20.0))
+    };
+    let rects = axis.labels.iter().filter(|(_, text)| !text.is_empty()).map(rect).collect();
+    (axis, rects)
 }
 
 /// Returns the recording's time `time_ns` as text, counted from the recording's start; see

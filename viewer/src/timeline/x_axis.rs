@@ -26,15 +26,6 @@ pub(super) struct Piece {
     pub(super) is_idle: bool,
 }
 
-/// A label of the axis, with a grid line.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct AxisLabel {
-    /// Distance from the chart's left edge in pixels.
-    pub(super) x: f64,
-    /// The text; empty for a grid line only.
-    pub(super) text: String,
-}
-
 /// The timeline's horizontal axis. It converts between moments and pixels.
 ///
 /// Pixel column c (counted from the chart's left edge) shows the moments from `edges()[c]` to
@@ -255,8 +246,9 @@ impl XAxis {
         }
     }
 
-    /// Returns the labels of the axis, at most about `max_labels`, from left to right.
-    pub(super) fn labels(&self, recording: &Recording, max_labels: u64) -> Vec<AxisLabel> {
+    /// Returns the labels of the axis, at most about `max_labels`, from left to right: the distance
+    /// from the chart's left edge in pixels, and the text.
+    pub(super) fn labels(&self, recording: &Recording, max_labels: u64) -> Vec<(f64, String)> {
         let range = self.range();
         let shown: u64 = self.pieces.iter().filter(|piece| !piece.is_idle).map(|piece| piece.to - piece.from).sum();
         match &self.scale {
@@ -273,16 +265,12 @@ impl XAxis {
                 let labelled = parts.filter_map(|part| Some((part, steps.number(part)?)));
                 let labelled =
                     labelled.filter(|&(part, number)| number % stride == 0 && range.contains(&steps.start(part)));
-                let labels: Vec<AxisLabel> = labelled
-                    .map(|(part, number)| AxisLabel {
-                        x: self.distance(steps.start(part)),
-                        text: format!("step {number}"),
-                    })
+                let labels: Vec<(f64, String)> = labelled
+                    .map(|(part, number)| (self.distance(steps.start(part)), format!("step {number}")))
                     .collect();
                 // Between the starts of two steps, the middle is labelled.
                 let number = steps.number(steps.part_at(range.start)).filter(|_| labels.is_empty());
-                let middle = number
-                    .map(|number| AxisLabel { x: f64::from(self.width) / 2.0, text: format!("in step {number}") });
+                let middle = number.map(|number| (f64::from(self.width) / 2.0, format!("in step {number}")));
                 labels.into_iter().chain(middle).collect()
             }
         }
@@ -290,18 +278,16 @@ impl XAxis {
 
     /// Returns labels at every multiple of `step` from the position `origin` on, except in idle
     /// time. `text` formats a position.
-    fn even_labels(&self, origin: u64, step: u64, text: impl Fn(u64) -> String) -> Vec<AxisLabel> {
+    fn even_labels(&self, origin: u64, step: u64, text: impl Fn(u64) -> String) -> Vec<(f64, String)> {
         let mut labels = Vec::new();
         for piece in self.pieces.iter().filter(|piece| !piece.is_idle) {
             let first = piece.from.saturating_sub(origin).div_ceil(step);
             let last = piece.to.saturating_sub(origin) / step;
             // The next piece begins where this one ends.
             let positions = (first..=last).map(|index| origin.saturating_add(index.saturating_mul(step)));
-            labels.extend(positions.map(|position| AxisLabel {
-                x: f64::from(piece.x0)
-                    + (position - piece.from) as f64 / (piece.to - piece.from).max(1) as f64
-                        * f64::from(piece.x1 - piece.x0),
-                text: text(position),
+            labels.extend(positions.map(|position| {
+                let part = (position - piece.from) as f64 / (piece.to - piece.from).max(1) as f64;
+                (f64::from(piece.x0) + part * f64::from(piece.x1 - piece.x0), text(position))
             }));
         }
         labels

@@ -9,7 +9,9 @@ use vramscope_insight::composition::LAYERS;
 use super::labels::{TEXT, is_alternate};
 use super::outline::Outline;
 use super::scene::{AllocationsLayout, AllocationsScene};
+use crate::draw::axis::Axis;
 use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
+use crate::draw::chart::Chart;
 use crate::draw::group_style::GroupStyle;
 use crate::draw::picture::text_color;
 use crate::draw::surface::Surface;
@@ -109,7 +111,9 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut dyn
             }
         });
     });
-    draw_axis(scene, theme, surface);
+    // Addresses are longer than sizes.
+    let text_size = if matches!(scene.layout, AllocationsLayout::ByAddress(_)) { TEXT - 1.5 } else { TEXT };
+    Chart { plot, x: &Axis::default(), y: &scene.axis, text_size, scale: geometry.scale }.draw_axes(surface, theme);
     draw_labels(scene, theme, surface);
     if let Some(notice) = scene.notice {
         let at = ((plot.x0 + plot.x1) as f32 / 2.0, (plot.y0 + plot.y1) as f32 / 2.0);
@@ -233,20 +237,6 @@ pub(super) fn map_codes(scene: &AllocationsScene, map: &AddressMap, width: usize
         }
     }
     codes
-}
-
-/// Draws the labels of the vertical axis and their grid lines.
-fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut dyn Surface) {
-    let geometry = &scene.geometry;
-    let plot = geometry.plot;
-    for label in &scene.axis_labels {
-        if label.has_line {
-            surface.tint(Rect::new(plot.x0, label.y, plot.x1, label.y + 1).intersect(plot), theme.dim, 0.22);
-        }
-        // Addresses, which are abbreviated by an ellipsis, are longer than sizes.
-        let size = if label.text.contains('…') { TEXT - 1.5 } else { TEXT };
-        label.draw(surface, plot.x0, size, geometry.scale, theme);
-    }
 }
 
 /// Draws the names inside bands.

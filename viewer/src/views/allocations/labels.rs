@@ -7,8 +7,8 @@ use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_trace::sort::sort_by_key;
 
 use super::geometry::Geometry;
+use crate::draw::axis::Axis;
 use crate::draw::bitmap::Rect;
-use crate::draw::picture::AxisLabel;
 use crate::draw::text::Typesetter;
 use crate::units;
 
@@ -175,28 +175,15 @@ pub(super) fn is_alternate(row: u32) -> bool {
     row.wrapping_mul(0x9e37_79b9) >> 31 == 1
 }
 
-/// Returns the labels of a vertical axis that shows the byte counts `visible`, the lower end of the
-/// plot first.
-pub(super) fn byte_labels(visible: &Range<u64>, geometry: &Geometry) -> Vec<AxisLabel> {
-    let height = f64::from(geometry.height());
-    let max_labels = (geometry.plot.height() / geometry.px(AXIS_DISTANCE).max(1)).max(1) as u64;
-    let length = visible.end.saturating_sub(visible.start).max(1);
-    let step = units::binary_step(length, max_labels);
-    let mut labels = Vec::new();
-    let mut bytes = visible.start.div_ceil(step).checked_mul(step);
-    while let Some(value) = bytes.filter(|&value| value <= visible.end && labels.len() as u64 <= max_labels) {
-        let from_bottom = (value - visible.start) as f64 / length as f64 * height;
-        let y = geometry.plot.y1 - from_bottom as i32;
-        labels.push(AxisLabel { text: units::axis_size(value), y, has_line: value > visible.start });
-        bytes = value.checked_add(step);
-    }
-    labels
+/// Returns the vertical axis of the byte counts `visible`, the lower end of the plot first.
+pub(super) fn bytes_axis(visible: &Range<u64>, geometry: &Geometry) -> Axis {
+    Axis::bytes(visible, (geometry.plot.height() / geometry.px(AXIS_DISTANCE).max(1)).max(1) as u64)
 }
 
-/// Returns the labels of the vertical axis of an address map: the addresses at both ends of every
-/// address range with room for them, and others at least [`ADDRESS_DISTANCE`] apart in high ranges.
-/// A range too low for two labels has at most one.
-pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLabel> {
+/// Returns the vertical axis of an address map in pixel rows, labelled with the addresses at both
+/// ends of every address range with room for them, and others at least [`ADDRESS_DISTANCE`] apart in
+/// high ranges. A range too low for two labels has at most one.
+pub(super) fn address_axis(map: &AddressMap, geometry: &Geometry) -> Axis {
     let (scale, visible) = (map.scale(), map.scale().range());
     let (near, far) = (geometry.px(MIN_HEIGHT).max(1), geometry.px(ADDRESS_DISTANCE).max(1));
     let length = visible.end.saturating_sub(visible.start).max(1);
@@ -222,19 +209,20 @@ pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLab
             address = inside.checked_add(step);
         }
     }
-    let mut labels: Vec<AxisLabel> = Vec::new();
+    let mut labels: Vec<(f64, String)> = Vec::new();
     for (positions, distance) in wanted.iter().zip([near, near, far / 2]) {
         for &(position, address) in positions {
-            let y = geometry.plot.y1 - scale.row(position) as i32;
+            // The row below the position, and in its middle, so that rounding cannot move it.
+            let row = f64::from(scale.row(position)).max(1.0) - 0.5;
             // All digits do not fit. On a short axis only the last digits differ.
             let text = match length {
                 ..SHORT_AXIS_BYTES => format!("…{:07x}", address % SHORT_AXIS_BYTES),
                 _ => format!("{:#x}…", address >> 24),
             };
-            if labels.iter().all(|label| (label.y - y).abs() >= distance && label.text != text) {
-                labels.push(AxisLabel { text, y, has_line: false });
+            if labels.iter().all(|(other, label)| (other - row).abs() >= f64::from(distance) && *label != text) {
+                labels.push((row, text));
             }
         }
     }
-    labels
+    Axis::new(f64::from(geometry.plot.height() - 1).max(1.0), labels).without_grid()
 }

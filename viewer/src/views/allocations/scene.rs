@@ -6,10 +6,10 @@ use vramscope_insight::composition::{AllocationRows, LAYERS};
 use vramscope_trace::sort::sort_by;
 
 use super::geometry::Geometry;
-use super::labels::{BandLabel, band_labels, byte_labels, map_labels, range_labels};
+use super::labels::{BandLabel, address_axis, band_labels, bytes_axis, map_labels};
 use super::outline::Outline;
+use crate::draw::axis::Axis;
 use crate::draw::group_style::GroupStyle;
-use crate::draw::picture::AxisLabel;
 use crate::draw::text::Typesetter;
 
 /// Text in the middle of a view without allocations.
@@ -83,7 +83,8 @@ pub struct AllocationsScene {
     /// nothing is outlined or dim.
     pub(super) outlined: Option<Vec<u32>>,
     pub(super) labels: Vec<BandLabel>,
-    pub(super) axis_labels: Vec<AxisLabel>,
+    /// The vertical axis.
+    pub(super) axis: Axis,
     /// Text in the middle of an empty view; `None` if allocations are shown.
     pub(super) notice: Option<&'static str>,
 }
@@ -93,20 +94,20 @@ impl AllocationsScene {
     #[must_use]
     pub fn new(content: AllocationsContent, geometry: Geometry, typesetter: &Typesetter) -> Self {
         let AllocationsContent { layout, styles, name_of, layer_name, emphasized } = content;
-        let (labels, axis_labels, is_empty) = match &layout {
+        let (labels, axis, is_empty) = match &layout {
             AllocationsLayout::Stacked(bands) => {
                 let is_empty = (0..bands.column_count()).all(|column| bands.cells(column).next().is_none());
                 let labels = band_labels(bands, &geometry, typesetter, name_of, layer_name);
-                (labels, byte_labels(&bands.scale().range(), &geometry), is_empty)
+                (labels, bytes_axis(&bands.scale().range(), &geometry), is_empty)
             }
             AllocationsLayout::ByAddress(map) => {
                 let labels = map_labels(map, &geometry, typesetter, name_of);
-                (labels, range_labels(map, &geometry), map.axis().ranges().is_empty())
+                (labels, address_axis(map, &geometry), map.axis().ranges().is_empty())
             }
         };
-        let axis_labels = if is_empty { Vec::new() } else { axis_labels };
+        let axis = if is_empty { Axis::default() } else { axis };
         let notice = is_empty.then_some(EMPTY);
-        Self { geometry, layout, styles, emphasized, outlined: None, labels, axis_labels, notice }
+        Self { geometry, layout, styles, emphasized, outlined: None, labels, axis, notice }
     }
 
     /// Outlines the allocations of the picture for whose row numbers `matches` returns true, and

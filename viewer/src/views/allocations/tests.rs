@@ -280,14 +280,14 @@ fn names_lie_inside_their_bands() {
 #[test]
 fn address_axis_is_labelled_at_both_ends_and_between() {
     let view = TestView::new(13, (400, 300), 1.0, 1);
-    let mut labels = view.by_address().axis_labels;
-    labels.sort_by_key(|label| std::cmp::Reverse(label.y));
-    let plot = view.geometry.plot;
-    let ends = [(plot.y1, "0x10000…"), (plot.y0, "0x10010…")];
-    let found = [0, labels.len() - 1].map(|index| (labels[index].y, labels[index].text.as_str()));
-    assert_eq!(found, ends);
+    let (axis, plot) = (view.by_address().axis, view.geometry.plot);
+    let mut labels: Vec<(i32, &str)> =
+        axis.labels.iter().map(|(value, text)| (axis.row(plot, *value), text.as_str())).collect();
+    labels.sort_by_key(|(y, _)| std::cmp::Reverse(*y));
+    let found = [0, labels.len() - 1].map(|index| labels[index]);
+    assert_eq!(found, [(plot.y1 - 1, "0x10000…"), (plot.y0, "0x10010…")]);
     assert!(labels.len() >= 4, "{labels:?}");
-    assert!(labels.windows(2).all(|pair| pair[0].y - pair[1].y >= 13 && pair[0].text < pair[1].text), "{labels:?}");
+    assert!(labels.windows(2).all(|pair| pair[0].0 - pair[1].0 >= 13 && pair[0].1 < pair[1].1), "{labels:?}");
 }
 
 #[test]
@@ -295,12 +295,12 @@ fn empty_view_shows_a_notice() {
     let view = TestView::new(11, (400, 200), 1.0, 1);
     let empty = BandLayout::new((&view.index, &view.rows), &view.series, &[], &(0..1), view.geometry.height());
     let scene = view.scene(AllocationsLayout::Stacked(empty));
-    assert!(scene.notice.is_some() && scene.axis_labels.is_empty());
+    assert!(scene.notice.is_some() && scene.axis.labels.is_empty());
     assert_eq!(scene.hit((200, 100)), None);
     let mut bitmap = Bitmap::new(400, 200, Color::hex(0));
     draw(&scene, &Theme::new(true), &mut bitmap, &mut Typesetter::new());
     let full = view.stacked();
-    assert!(full.notice.is_none() && full.axis_labels.len() > 2);
+    assert!(full.notice.is_none() && full.axis.labels.len() > 2);
 }
 
 #[test]

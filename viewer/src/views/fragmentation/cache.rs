@@ -11,13 +11,12 @@ use vramscope_insight::pools::{
 use vramscope_trace::{ByteSize, Count, DeviceId, DeviceState, FormatError, Percent, Replay, even_part, site_name};
 
 use crate::details;
+use crate::fragmentation_chart::DEFAULT_PERCENT;
 use crate::timeline::moment_text;
 use crate::ui::{Element, Tag};
 
 use crate::view::{Context, Options, event_link};
 
-/// Default threshold of fragmentation, in percent, whose first crossing is searched.
-pub(super) const DEFAULT_PERCENT: u64 = 80;
 /// Work of the search for the first crossing of the threshold in one frame, in units of about 0.2
 /// microseconds.
 pub(super) const SEARCH_WORK: u64 = 16_384;

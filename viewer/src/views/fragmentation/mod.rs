@@ -1,21 +1,9 @@
 //! Fragmentation over time: when it first passed a value, the free memory in segments, the largest
 //! free block with the largest requests, and the metrics of the moment by pool.
 //!
-//! All charts have the timeline's left and right edges, so a pixel column shows equal moments in
-//! all. Fragmentation is a line at its value at each column's end, on a band from its lowest to its
-//! highest value. Below, the free bytes that are stuck beside live blocks and the releasable free
-//! bytes (whole free segments) are stacked. At the bottom, to its own scale, the largest free block
-//! is a line, and the largest request of each column a dot: a dot above the line could not be
-//! served from free memory.
-//!
-//! [`vramscope_insight::pools`] computes the columns; a `FragmentationScene` adds positions and
-//! texts.
+//! [`fragmentation_chart`](crate::fragmentation_chart) draws the picture.
 
 mod cache;
-mod draw;
-mod scene;
-#[cfg(all(test, not(target_arch = "wasm32")))]
-mod tests;
 
 use vramscope_insight::group::{pool_name, stream_name};
 use vramscope_insight::placement::recorded_settings;
@@ -25,8 +13,9 @@ use vramscope_trace::{Count, Metrics, Percent, metrics_by_group};
 
 use crate::command::Command;
 use crate::draw::canvas::Canvas;
-use crate::draw::picture::{MomentAxis, draw_moment, draw_ticks};
+use crate::draw::picture::{MomentAxis, draw_moment};
 use crate::draw::theme::Theme;
+use crate::fragmentation_chart::{FragmentationContent, FragmentationScene};
 use crate::timeline::moment_text;
 use crate::ui::{Element, Node, Tag, swatch};
 use crate::view::{
@@ -35,7 +24,6 @@ use crate::view::{
 };
 
 use cache::{FragmentationCache, Search, threshold_percent};
-use scene::{FragmentationContent, FragmentationScene};
 
 modes! {
     /// The table that scripts get.
@@ -141,8 +129,7 @@ impl View for Fragmentation {
 
     fn draw(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
         if let Some(scene) = &self.scene {
-            draw::draw_on(scene, theme, canvas);
-            draw_ticks(canvas, &scene.axis, scene.chart_rows().1, scene.scale, theme);
+            scene.draw_on(canvas, theme);
         }
     }
 

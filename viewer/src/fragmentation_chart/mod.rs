@@ -1,14 +1,29 @@
-//! Computes the texts and positions of the "Fragmentation" view's picture, without colors.
+//! The chart of fragmentation over time, for the view and for reports.
+//!
+//! All charts have the timeline's left and right edges, so a pixel column shows equal moments in
+//! all. Fragmentation is a line at its value at each column's end, on a band from its lowest to its
+//! highest value. Below, the free bytes that are stuck beside live blocks and the releasable free
+//! bytes (whole free segments) are stacked. At the bottom, to its own scale, the largest free block
+//! is a line, and the largest request of each column a dot: a dot above the line could not be
+//! served from free memory.
+//!
+//! [`vramscope_insight::pools`] computes the columns; a [`FragmentationScene`] adds positions and
+//! texts, without colors.
+
+mod draw;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests;
 
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{ByteSize, Count, Percent};
 
+use crate::draw::axis::Axis;
 use crate::draw::bitmap::{Bitmap, Rect};
-use crate::draw::picture::{AxisLabel, MomentAxis, chart_columns, px};
-use crate::units;
+use crate::draw::picture::{MomentAxis, chart_columns, px};
 
-/// Font size of all labels, in units (pixels at scale 1).
-pub(super) const TEXT: f32 = 11.0;
+/// The threshold of fragmentation, in percent, whose first crossing the chart marks unless the
+/// user sets another.
+pub(crate) const DEFAULT_PERCENT: u64 = 80;
 /// Height above each chart, for its title, in units (pixels at scale 1).
 const TITLE: f32 = 21.0;
 /// Height below the lowest chart, for the times, in units (pixels at scale 1).
@@ -16,6 +31,10 @@ const TIMES: f32 = 18.0;
 /// Shares of the charts' total height, from 0 to 1: of the chart of fragmentation, and of the chart
 /// of requests. The chart of free bytes has the rest.
 const PARTS: (f32, f32) = (0.36, 0.28);
+/// Height above and below the chart of fragmentation in a picture of this chart alone, in units
+/// (pixels at scale 1).
+#[cfg(not(target_arch = "wasm32"))]
+const MARGINS: (f32, f32) = (10.0, 20.0);
 /// Minimum distance between labels of the vertical axes, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
 /// Maximum length of the axis of requests, as a multiple of the largest free block. Larger requests
@@ -24,7 +43,7 @@ const MOST_ABOVE_FREE: u64 = 3;
 
 /// The inputs of a [`FragmentationScene`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct FragmentationContent {
+pub(crate) struct FragmentationContent {
     /// The moments that the pixel columns show.
     pub axis: MomentAxis,
     /// The values of the pixel columns, from left to right.
@@ -40,7 +59,7 @@ pub(super) struct FragmentationContent {
 
 /// A part of the charts that a pixel shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// The background of a chart, or a grid line.
     Background,
     /// The dashed line of the threshold.
@@ -61,19 +80,21 @@ pub(super) enum Part {
 
 /// The pixel rows of each [`Part`] in one pixel column: the first row, and the first one below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ColumnRows {
-    pub(super) band: (i32, i32),
-    pub(super) line: (i32, i32),
-    pub(super) releasable: (i32, i32),
-    pub(super) stuck: (i32, i32),
-    pub(super) largest_free: (i32, i32),
+pub(crate) struct ColumnRows {
+    pub(crate) band: (i32, i32),
+    /// The highest row of the line in the column before, and in this column.
+    pub(crate) line: (i32, i32),
+    pub(crate) releasable: (i32, i32),
+    pub(crate) stuck: (i32, i32),
+    /// As for `line`.
+    pub(crate) largest_free: (i32, i32),
     /// (0, 0) without a request in the column.
-    pub(super) largest_request: (i32, i32),
+    pub(crate) largest_request: (i32, i32),
 }
 
 /// The "Fragmentation" view's picture ready to draw.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FragmentationScene {
+pub(crate) struct FragmentationScene {
     /// The moments that the pixel columns show.
     pub axis: MomentAxis,
     /// The chart of fragmentation.
@@ -82,16 +103,17 @@ pub(super) struct FragmentationScene {
     pub lower: Rect,
     /// The chart of the largest free block and the largest request.
     pub requests: Rect,
-    pub(super) columns: Vec<FragmentationColumn>,
-    pub(super) rows: Vec<ColumnRows>,
-    pub(super) labels: Vec<AxisLabel>,
-    /// Pixel rows of the threshold's line (first, and the first one below), and its text: `80%`.
-    pub(super) threshold: ((i32, i32), String),
+    pub(crate) columns: Vec<FragmentationColumn>,
+    pub(crate) rows: Vec<ColumnRows>,
+    /// The vertical axes of the three charts: shares from 0 to 1, and bytes.
+    pub(crate) value_axes: [Axis; 3],
+    /// The threshold of fragmentation, from 0 to 1.
+    pub(crate) threshold: f64,
     /// Pixel at which fragmentation first exceeds the threshold; `None` if the chart does not show
     /// it.
-    pub(super) crossing: Option<(i32, i32)>,
-    pub(super) notice: &'static str,
-    pub(super) scale: f32,
+    pub(crate) crossing: Option<(i32, i32)>,
+    pub(crate) notice: &'static str,
+    pub(crate) scale: f32,
 }
 
 /// Returns true if the pixel rows from `rows.0` up to, but not including, `rows.1` contain `y`.
@@ -103,7 +125,7 @@ impl FragmentationScene {
     /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit. The axis
     /// in `content` must have as many columns as a chart of this size.
     #[must_use]
-    pub(super) fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
+    pub(crate) fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
         let (x0, x1) = chart_columns(size.0, scale);
         let title = px(TITLE, scale);
         let height = size.1.min(Bitmap::MAX_SIDE) as i32;
@@ -114,6 +136,23 @@ impl FragmentationScene {
         let lower_top = upper.y1 + title;
         let lower = Rect::new(x0, lower_top, x1, lower_top + (available - upper_height - request_height).max(1));
         let requests = Rect { y0: lower.y1 + title, y1: lower.y1 + title + request_height, ..lower };
+        Self::with_charts(content, [upper, lower, requests], scale)
+    }
+
+    /// Computes a picture of the chart of fragmentation alone, without its title.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn without_bytes(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
+        let (x0, x1) = chart_columns(size.0, scale);
+        let (top, height) = (px(MARGINS.0, scale), size.1.min(Bitmap::MAX_SIDE) as i32);
+        let upper = Rect::new(x0, top, x1, (height - px(MARGINS.1, scale)).max(top + 1));
+        let below = Rect { y0: upper.y1, ..upper };
+        Self::with_charts(content, [upper, below, below], scale)
+    }
+
+    /// Computes a picture whose three charts are in the given rectangles; a chart without height is
+    /// not drawn.
+    fn with_charts(content: FragmentationContent, charts: [Rect; 3], scale: f32) -> Self {
+        let [upper, lower, requests] = charts;
         let FragmentationContent { axis, columns, threshold, crossing, notice } = content;
         let most_free = columns.iter().map(|column| column.free.total).max().unwrap_or(0);
         let most_requested = columns.iter().filter_map(|column| column.largest_request_bytes).max().unwrap_or(0);
@@ -124,119 +163,82 @@ impl FragmentationScene {
             let most = most.max(1 << least);
             most.saturating_add(most / 16)
         });
-        let mut scene = Self { axis, upper, lower, requests, scale, notice, ..Self::default() };
-        scene.rows = scene.column_rows(&columns, tops);
-        scene.labels = scene.axis_labels(tops);
-        let line = scene.percent_rows(threshold);
-        scene.threshold = (line, format!("{:.0}%", threshold * 100.0));
-        scene.crossing =
-            crossing.and_then(|(moment, value)| Some((scene.axis.x(moment)?, scene.percent_rows(value).0)));
+        let distance = px(AXIS_DISTANCE, scale).max(1);
+        let step = if upper.height() >= 4 * distance { 25 } else { 50 };
+        let percent = (0..=100u32).step_by(step).map(|percent| (f64::from(percent) / 100.0, format!("{percent}%")));
+        let bytes = |chart: Rect, top: u64| Axis::bytes(&(0..top), (chart.height() / distance).max(1) as u64);
+        let value_axes = [Axis::new(1.0, percent.collect()), bytes(lower, tops[0]), bytes(requests, tops[1])];
+        let mut scene = Self { axis, upper, lower, requests, value_axes, threshold, scale, notice, ..Self::default() };
+        scene.rows = scene.column_rows(&columns);
+        let pixel = |(moment, value)| Some((scene.axis.x(moment)?, scene.value_axes[0].row(upper, value)));
+        scene.crossing = crossing.and_then(pixel);
         scene.columns = columns;
         scene
     }
 
     /// Returns the width of thin lines in pixels: one unit, at least one pixel.
-    pub(super) fn stroke(&self) -> i32 {
+    pub(crate) fn stroke(&self) -> i32 {
         px(1.0, self.scale).max(1)
     }
 
-    /// Returns the pixel rows (first, and the first one below) of a thin horizontal line at a
-    /// fragmentation from 0 to 1 in the upper chart.
-    fn percent_rows(&self, fragmentation: f64) -> (i32, i32) {
-        let stroke = self.stroke();
-        let room = f64::from((self.upper.height() - stroke).max(0));
-        let y = self.upper.y0 + ((1.0 - fragmentation.clamp(0.0, 1.0)) * room).round() as i32;
-        (y, (y + stroke).min(self.upper.y1))
+    /// Returns the length in pixels of the threshold's dashes.
+    pub(crate) fn dash(&self) -> i32 {
+        px(4.0, self.scale).max(1)
     }
 
-    /// Returns the height of `bytes` in pixel rows on a chart whose axis ends at `top_bytes`: at
-    /// least one row, unless `bytes` is 0.
-    fn byte_rows(chart: Rect, bytes: u64, top_bytes: u64) -> i32 {
-        let rows = (bytes as f64 / top_bytes.max(1) as f64 * f64::from(chart.height())).round() as i32;
-        rows.clamp(i32::from(bytes > 0), chart.height())
+    /// Returns the size in pixels of the dots of the largest requests.
+    pub(crate) fn dot(&self) -> i32 {
+        px(2.0, self.scale).max(2)
     }
 
-    /// Returns the pixel rows of every column. The last argument is the bytes at the upper ends of
-    /// the axes: of the chart of free bytes, and of the chart of requests.
-    fn column_rows(&self, columns: &[FragmentationColumn], [top_free, top_request]: [u64; 2]) -> Vec<ColumnRows> {
-        let (stroke, lower, requests) = (self.stroke(), self.lower, self.requests);
-        let dot = px(2.0, self.scale).max(2);
-        // Extends a column's line up or down to the value of the column before.
-        let join = |line: (i32, i32), before: Option<(i32, i32)>| match before {
-            Some((top, _)) if top > line.1 => (line.0, top),
-            Some((_, bottom)) if bottom < line.0 => (bottom, line.1),
-            _ => line,
-        };
-        let (mut line_before, mut largest_before) = (None, None);
-        let mut rows = Vec::with_capacity(columns.len());
+    /// Returns the pixel rows of every column.
+    fn column_rows(&self, columns: &[FragmentationColumn]) -> Vec<ColumnRows> {
+        let (upper, lower, requests) = (self.upper, self.lower, self.requests);
+        let [percent, free_bytes, request_bytes] = &self.value_axes;
+        let top = |bytes: u64| if bytes == 0 { lower.y1 } else { free_bytes.row(lower, bytes as f64) };
+        let dot = self.dot();
+        let mut rows: Vec<ColumnRows> = Vec::with_capacity(columns.len());
         for column in columns {
-            let value = self.percent_rows(column.fragmentation);
-            let highest = self.percent_rows(column.max_fragmentation).0;
-            let lowest = self.percent_rows(column.min_fragmentation).1;
-            let stuck = lower.y1 - Self::byte_rows(lower, column.stuck_bytes, top_free);
-            let free = (lower.y1 - Self::byte_rows(lower, column.free.total, top_free)).min(stuck);
-            let y = requests.y1 - Self::byte_rows(requests, column.free.largest, top_request);
-            let largest = (y.min(requests.y1 - stroke), y.min(requests.y1 - stroke) + stroke);
+            let value = percent.row(upper, column.fragmentation);
+            let lowest = percent.row(upper, column.min_fragmentation) + self.stroke();
+            let stuck = top(column.stuck_bytes);
+            let largest = request_bytes.row(requests, column.free.largest as f64);
             let request = column.largest_request_bytes.filter(|&bytes| bytes > 0).map(|bytes| {
-                let y = requests.y1 - Self::byte_rows(requests, bytes, top_request) - dot / 2;
-                let y = y.clamp(requests.y0, requests.y1 - 1);
+                let y = request_bytes.row(requests, bytes as f64) - dot / 2;
+                let y = y.min(requests.y1 - 1).max(requests.y0);
                 (y, (y + dot).min(requests.y1))
             });
+            let before = rows.last().map_or((value, largest), |before| (before.line.1, before.largest_free.1));
             rows.push(ColumnRows {
-                band: (highest, lowest),
-                line: join(value, line_before),
-                releasable: (free, stuck),
+                band: (percent.row(upper, column.max_fragmentation), lowest.min(upper.y1)),
+                line: (before.0, value),
+                releasable: (top(column.free.total).min(stuck), stuck),
                 stuck: (stuck, lower.y1),
-                largest_free: join(largest, largest_before),
+                largest_free: (before.1, largest),
                 largest_request: request.unwrap_or_default(),
             });
-            (line_before, largest_before) = (Some(value), Some(largest));
         }
         rows
     }
 
-    /// Returns the labels of the vertical axes of all charts. The argument is the bytes at the
-    /// upper ends of the axes: of the chart of free bytes, and of the chart of requests.
-    fn axis_labels(&self, [top_free, top_request]: [u64; 2]) -> Vec<AxisLabel> {
-        let distance = px(AXIS_DISTANCE, self.scale).max(1);
-        let step = if self.upper.height() >= 4 * distance { 25 } else { 50 };
-        let percent = (0..=100u32).step_by(step).map(|percent| AxisLabel {
-            text: format!("{percent}%"),
-            y: self.percent_rows(f64::from(percent) / 100.0).0,
-            has_line: percent > 0,
-        });
-        let mut labels: Vec<AxisLabel> = percent.collect();
-        for (chart, top_bytes) in [(self.lower, top_free), (self.requests, top_request)] {
-            let max_labels = (chart.height() / distance).max(1) as u64;
-            let step = units::binary_step(top_bytes, max_labels);
-            for index in 0..=(top_bytes / step.max(1)).min(max_labels) {
-                let bytes = index.saturating_mul(step);
-                let rows = (bytes as f64 / top_bytes as f64 * f64::from(chart.height())).round() as i32;
-                let y = chart.y1 - rows - i32::from(index == 0);
-                labels.push(AxisLabel { text: units::axis_size(bytes), y, has_line: index > 0 });
-            }
-        }
-        labels
-    }
-
     /// Returns the first pixel row of the upper chart, and the first one below the lowest chart.
     #[must_use]
-    pub(super) fn chart_rows(&self) -> (i32, i32) {
+    pub(crate) fn chart_rows(&self) -> (i32, i32) {
         (self.upper.y0, self.requests.y1)
     }
 
     /// Returns the part that pixel (`x`, `y`) shows; `None` outside of the charts. Ignores the mark
     /// of the first crossing.
     #[must_use]
-    pub(super) fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
+    pub(crate) fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
         let index = self.axis.index(x)?;
         let rows = self.rows.get(index)?;
         if self.upper.contains(x, y) {
-            let dash = px(4.0, self.scale).max(1);
-            let is_dash = contains(self.threshold.0, y) && (x - self.upper.x0) / dash % 2 == 0;
+            let threshold = self.value_axes[0].row(self.upper, self.threshold);
+            let is_dash = contains((threshold, threshold + self.stroke()), y) && x / self.dash() % 2 == 0;
             return Some(match () {
                 () if is_dash => Part::Threshold,
-                () if contains(rows.line, y) => Part::Fragmentation,
+                () if self.is_on_line(index, y, |rows| rows.line) => Part::Fragmentation,
                 () if contains(rows.band, y) => Part::Band,
                 () => Part::Background,
             });
@@ -251,19 +253,31 @@ impl FragmentationScene {
         if !self.requests.contains(x, y) {
             return None;
         }
-        let dot = px(2.0, self.scale).max(2) as usize;
-        let near = &self.rows[(index + 1).saturating_sub(dot)..=index];
+        let near = &self.rows[(index + 1).saturating_sub(self.dot() as usize)..=index];
         Some(match () {
             () if near.iter().any(|rows| contains(rows.largest_request, y)) => Part::LargestRequest,
-            () if contains(rows.largest_free, y) => Part::LargestFree,
+            () if self.is_on_line(index, y, |rows| rows.largest_free) => Part::LargestFree,
             () => Part::Background,
+        })
+    }
+
+    /// Returns true if a line is drawn in the pixel row `y` of the column `index`. `line` returns the
+    /// line's highest row in the column before a column, and in the column itself.
+    fn is_on_line(&self, index: usize, y: i32, line: impl Fn(&ColumnRows) -> (i32, i32)) -> bool {
+        let stroke = self.stroke();
+        // The line's vertical parts in the columns to the left may be more than a pixel wide.
+        let first = (index + 1).saturating_sub(stroke as usize);
+        self.rows[first..=index].iter().enumerate().any(|(column, rows)| {
+            let (before, row) = line(rows);
+            let below = if first + column == index { stroke } else { 1 };
+            contains((before.min(row), before.max(row) + below), y)
         })
     }
 
     /// Returns the moment (event number) at the end of the column at `x`, and its values as lines
     /// of text; `None` outside of the charts.
     #[must_use]
-    pub(super) fn values(&self, x: i32) -> Option<(u64, Vec<String>)> {
+    pub(crate) fn values(&self, x: i32) -> Option<(u64, Vec<String>)> {
         let column = self.columns.get(self.axis.index(x)?)?;
         let [value, least, most] = [column.fragmentation, column.min_fragmentation, column.max_fragmentation]
             .map(|share| Percent(share).to_string());

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::FreeSpace;
 
-use super::scene::Part;
 use super::*;
 use crate::draw::bitmap::{Bitmap, Color};
 use crate::draw::canvas::Canvas;
@@ -15,7 +14,7 @@ use crate::draw::theme::Theme;
 
 /// Draws a scene on a bitmap.
 fn draw(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
-    super::draw::draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
+    scene.draw_on(&mut Canvas { bitmap, typesetter }, theme);
 }
 
 /// Returns the scene of random columns in a picture of `size` pixels; equal seeds give equal ones.
@@ -73,13 +72,14 @@ fn hit_returns_the_part_painted_at_a_pixel() {
                 continue;
             };
             *found.entry(part).or_default() += 1;
+            let grid = |below: Color| below.mix(theme.dim, 0.22);
             let colors: &[Color] = match part {
-                Part::Background => &[theme.well, theme.well.mix(theme.dim, 0.22)],
+                Part::Background => &[theme.well, grid(theme.well)],
                 Part::Threshold => &[theme.alarm],
                 Part::Fragmentation => &[theme.free],
                 Part::Band => &[theme.well.mix(theme.free, 0.35)],
-                Part::Stuck => &[theme.free, theme.free_hatch],
-                Part::Releasable => &[theme.cached, theme.cached_hatch],
+                Part::Stuck => &[theme.free, theme.free_hatch, grid(theme.free), grid(theme.free_hatch)],
+                Part::Releasable => &[theme.cached, theme.cached_hatch, grid(theme.cached), grid(theme.cached_hatch)],
                 Part::LargestFree => &[theme.text],
                 Part::LargestRequest => &[theme.allocated],
             };
