@@ -2,7 +2,7 @@
 
 use super::FragmentationScene;
 use crate::draw::axis::Axis;
-use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
+use crate::draw::bitmap::{Bitmap, Rect, opaque};
 use crate::draw::chart::{Chart, LineStyle};
 use crate::draw::picture::{TEXT, draw_diamond, px};
 use crate::draw::surface::Surface;
@@ -71,24 +71,19 @@ impl FragmentationScene {
 
 /// Draws the stuck and releasable bytes with the heatmap's colors and hatching.
 fn draw_free(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
-    let period = (scene.scale * 6.0).round().max(4.0) as i32;
-    let stroke = (scene.scale * 2.0).round().max(1.0) as i32;
+    let period = (scene.scale * 6.0).round().max(4.0) as usize;
+    let stroke = (scene.scale * 2.0).round().max(1.0) as usize;
     let (x0, x1) = scene.axis.columns();
-    let paint = |is_stroke: bool, fill: Color, ink: Color| opaque(if is_stroke { ink } else { fill });
+    let colors = [[theme.cached, theme.cached_hatch], [theme.free, theme.free_hatch]].map(|pair| pair.map(opaque));
+    // Only what every pixel needs, so that it stays in the processor's cache.
+    let tops: Vec<(i32, i32)> = scene.rows.iter().map(|rows| (rows.releasable.0, rows.stuck.0)).collect();
+    let strokes: Vec<bool> = (0..tops.len() + period).map(|index| index % period < stroke).collect();
     bitmap.for_each_row(Rect { x0, x1, ..scene.lower }, |y, pixels| {
-        // Counted, because a remainder for every pixel takes most of the time.
-        let mut phase = (x0 + y).rem_euclid(period);
-        for (pixel, rows) in pixels.iter_mut().zip(&scene.rows) {
-            let is_stroke = phase < stroke;
-            phase = if phase + 1 < period { phase + 1 } else { 0 };
-            if y < rows.releasable.0 {
-                continue;
+        let strokes = &strokes[(x0 + y) as usize % period..];
+        for ((pixel, &(releasable, stuck)), &is_stroke) in pixels.iter_mut().zip(&tops).zip(strokes) {
+            if y >= releasable {
+                *pixel = colors[usize::from(y >= stuck)][usize::from(is_stroke)];
             }
-            *pixel = if y < rows.stuck.0 {
-                paint(is_stroke, theme.cached, theme.cached_hatch)
-            } else {
-                paint(is_stroke, theme.free, theme.free_hatch)
-            };
         }
     });
 }
