@@ -275,8 +275,8 @@ impl ComparisonScene {
     }
 }
 
-/// Returns the lines of both sides, and the number of rows of the chart's legend: one if all entries
-/// fit, else one for each side. Of `plot`, only the columns matter.
+/// Returns the lines of both sides, and the number of rows of the chart's legend: one if all
+/// entries fit, else one for each side. Of `plot`, only the columns matter.
 fn lines(
     content: &ComparisonContent<'_>,
     cache: &mut ColumnsCache,

@@ -43,8 +43,9 @@ impl Axis {
     }
 
     /// Returns the axis without the texts that do not fit: those that would end more than
-    /// `available` pixels from the axis's start, or begin less than `distance` pixels after the text
-    /// before. Values must be pixels and ascend. `text_width` returns the width of a text in pixels.
+    /// `available` pixels from the axis's start, or begin less than `distance` pixels after the
+    /// text before. Values must be pixels and ascend. `text_width` returns the width of a text in
+    /// pixels.
     pub(crate) fn with_fitting_texts(
         mut self,
         (available, distance): (i32, i32),

@@ -60,8 +60,8 @@ impl MomentAxis {
         Self { ticks, ..self }
     }
 
-    /// Returns the labels for the chart `plot` in a picture that is `width` pixels wide; a label that
-    /// does not fit beside the one before it has no text.
+    /// Returns the labels for the chart `plot` in a picture that is `width` pixels wide; a label
+    /// that does not fit beside the one before it has no text.
     pub(crate) fn labels(&self, plot: Rect, width: i32, typesetter: &Typesetter, scale: f32) -> Axis {
         // In the middles of the pixel columns, so that rounding cannot move them.
         let labels = self.ticks.iter().map(|(x, text)| (f64::from(x - plot.x0) + 0.5, text.clone()));

@@ -1,7 +1,7 @@
 //! The drawing interface: pixels for a screen or a PNG file, shapes for an SVG file.
 //!
-//! One piece of code draws a picture on either, as `&mut dyn Surface`. Text has equal widths on both, so that labels that
-//! do not overlap in one do not overlap in the other.
+//! One piece of code draws a picture on either, as `&mut dyn Surface`. Text has equal widths on
+//! both, so that labels that do not overlap in one do not overlap in the other.
 
 use crate::draw::bitmap::{Bitmap, Color, Rect};
 use crate::draw::text::{Align, Typesetter, Weight};

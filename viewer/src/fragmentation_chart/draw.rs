@@ -17,8 +17,8 @@ const TITLES: [&str; 3] = [
 ];
 
 impl FragmentationScene {
-    /// Draws the "Fragmentation" view's picture on a surface, which must have the size that the scene
-    /// was computed for.
+    /// Draws the "Fragmentation" view's picture on a surface, which must have the size that the
+    /// scene was computed for.
     pub(crate) fn draw_on(&self, surface: &mut dyn Surface, theme: &Theme) {
         let (upper, scale) = (self.upper, self.scale);
         let plots = [upper, self.lower, self.requests];

@@ -261,8 +261,8 @@ impl FragmentationScene {
         })
     }
 
-    /// Returns true if a line is drawn in the pixel row `y` of the column `index`. `line` returns the
-    /// line's highest row in the column before a column, and in the column itself.
+    /// Returns true if a line is drawn in the pixel row `y` of the column `index`. `line` returns
+    /// the line's highest row in the column before a column, and in the column itself.
     fn is_on_line(&self, index: usize, y: i32, line: impl Fn(&ColumnRows) -> (i32, i32)) -> bool {
         let stroke = self.stroke();
         // The line's vertical parts in the columns to the left may be more than a pixel wide.

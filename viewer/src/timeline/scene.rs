@@ -286,8 +286,8 @@ impl TimelineScene {
     }
 }
 
-/// Returns the axis of the labels of the horizontal axis, and the labels' rectangles. A label that does not fit into
-/// the picture, or beside the one before it, keeps its grid line only.
+/// Returns the axis of the labels of the horizontal axis, and the labels' rectangles. A label that
+/// does not fit into the picture, or beside the one before it, keeps its grid line only.
 fn fit_labels(measure: &Measure, geometry: &Geometry, labels: Vec<(f64, String)>) -> (Axis, Vec<Rect>) {
     let plot = geometry.plot;
     let text_width = |text: &str| measure.typesetter.width(text, TEXT * measure.scale);

@@ -181,8 +181,8 @@ pub(super) fn bytes_axis(visible: &Range<u64>, geometry: &Geometry) -> Axis {
 }
 
 /// Returns the vertical axis of an address map in pixel rows, labelled with the addresses at both
-/// ends of every address range with room for them, and others at least [`ADDRESS_DISTANCE`] apart in
-/// high ranges. A range too low for two labels has at most one.
+/// ends of every address range with room for them, and others at least [`ADDRESS_DISTANCE`] apart
+/// in high ranges. A range too low for two labels has at most one.
 pub(super) fn address_axis(map: &AddressMap, geometry: &Geometry) -> Axis {
     let (scale, visible) = (map.scale(), map.scale().range());
     let (near, far) = (geometry.px(MIN_HEIGHT).max(1), geometry.px(ADDRESS_DISTANCE).max(1));
