@@ -1,5 +1,5 @@
 //! The content of a row's pixel columns: the free and the unmapped share of each, and the block in
-//! its live part.
+//! its live part. What is drawn and what is hit come from one walk over the row's memory.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ enum SliceKind<'a> {
     Live(&'a Block),
     /// The rounding of a live block: its end beyond the requested size.
     Rounding(&'a Block),
-    /// Free space.
-    Free,
+    /// Free space, with its first device address in view.
+    Free(u64),
     /// An unmapped part of an expandable segment.
     Hole,
 }
@@ -38,12 +38,20 @@ pub(super) struct Slice<'a> {
     pub(super) begins: bool,
 }
 
-impl<'a> Slice<'a> {
+/// A summary of the memory in one pixel column.
+trait ColumnContent<'a> {
     /// Adds memory of a kind that covers `part` (0 to 1) of the column.
+    fn add(&mut self, kind: SliceKind<'a>, part: f32);
+
+    /// Notes that a block, free range or hole at least 3 pixels wide begins at the column.
+    fn mark_begin(&mut self) {}
+}
+
+impl<'a> ColumnContent<'a> for Slice<'a> {
     #[inline]
     fn add(&mut self, kind: SliceKind<'a>, part: f32) {
         let (block, is_rounding) = match kind {
-            SliceKind::Free => {
+            SliceKind::Free(_) => {
                 self.free += part;
                 return;
             }
@@ -58,11 +66,43 @@ impl<'a> Slice<'a> {
             (self.live, self.largest_live, self.is_rounding) = (Some(block), part, is_rounding);
         }
     }
+
+    #[inline]
+    fn mark_begin(&mut self) {
+        self.begins = true;
+    }
 }
 
-/// The pixel columns of a row, to which the memory of its segment is added range by range.
-struct Columns<'a, 'b> {
-    slices: &'b mut [Slice<'a>],
+/// The block or free range that covers the largest part of a pixel column.
+#[derive(Clone, Copy, Debug, Default)]
+struct MainExtent {
+    /// An address in the block or free range, and the part of the column that it covers.
+    largest: Option<(u64, f32)>,
+    /// The block or free range that was added last, in the same form.
+    last: Option<(u64, f32)>,
+}
+
+impl<'a> ColumnContent<'a> for MainExtent {
+    fn add(&mut self, kind: SliceKind<'a>, part: f32) {
+        let address = match kind {
+            SliceKind::Live(block) | SliceKind::Rounding(block) => block.address,
+            SliceKind::Free(address) => address,
+            SliceKind::Hole => return,
+        };
+        // A block's rounding is added right after its requested part.
+        let before = self.last.filter(|&(last, _)| last == address).map_or(0.0, |(_, part)| part);
+        self.last = Some((address, before + part));
+        if self.largest.is_none_or(|(_, largest)| before + part > largest) {
+            self.largest = self.last;
+        }
+    }
+}
+
+/// Consecutive pixel columns of a row, to which the memory of its segment is added range by range.
+struct Columns<'b, C> {
+    contents: &'b mut [C],
+    /// Index in the row of the first of the columns.
+    first: usize,
     /// Device address of the segment's start.
     address: u64,
     /// Bytes between the segment's start and the row's left edge.
@@ -80,7 +120,7 @@ fn ceil(value: f64) -> usize {
     floor + usize::from(floor as f64 != value)
 }
 
-impl<'a> Columns<'a, '_> {
+impl<'a, C: ColumnContent<'a>> Columns<'_, C> {
     /// Returns the distance of a device address from the row's left edge, in pixel columns
     /// (fractional); negative left of it.
     #[inline]
@@ -97,14 +137,15 @@ impl<'a> Columns<'a, '_> {
         let from = from.max(0.0);
         let first = from as usize;
         if to <= (first + 1) as f64 {
-            if let Some(slice) = self.slices.get_mut(first) {
-                slice.add(kind, (to - from).max(1e-9) as f32);
+            if let Some(content) = self.contents.get_mut(first.wrapping_sub(self.first)) {
+                content.add(kind, (to - from).max(1e-9) as f32);
             }
             return;
         }
         let last = ceil(to) - 1;
-        let slices = self.slices.get_mut(first..).unwrap_or_default();
-        for (column, slice) in (first..=last).zip(slices) {
+        let first_shown = first.max(self.first);
+        let contents = self.contents.get_mut(first_shown - self.first..).unwrap_or_default();
+        for (column, content) in (first_shown..=last).zip(contents) {
             let part = if column == first {
                 (first + 1) as f64 - from
             } else if column == last {
@@ -112,7 +153,7 @@ impl<'a> Columns<'a, '_> {
             } else {
                 1.0
             };
-            slice.add(kind, part.max(1e-9) as f32);
+            content.add(kind, part.max(1e-9) as f32);
         }
     }
 
@@ -143,9 +184,9 @@ impl<'a> Columns<'a, '_> {
         }
         let column = (from + 0.5).max(0.0) as usize;
         if from > -0.5
-            && let Some(slice) = self.slices.get_mut(column)
+            && let Some(content) = self.contents.get_mut(column.wrapping_sub(self.first))
         {
-            slice.begins = true;
+            content.mark_begin();
         }
     }
 }
@@ -161,19 +202,44 @@ pub(super) fn fill_slices<'a>(
     parts: &[Range<u64>],
     slices: &mut Vec<Slice<'a>>,
 ) -> u64 {
-    let (segment, columns) = (&row.segment, row.inside());
     slices.clear();
-    slices.resize(columns, Slice::default());
+    slices.resize(row.inside(), Slice::default());
+    fill(device, row, parts, 0..row.inside(), 0, slices)
+}
+
+/// Returns an address in the block or free range that covers the largest part of a row's pixel
+/// column; `None` if the column shows only a hole. `parts` are the mapped address ranges of the
+/// row's segment.
+pub(super) fn main_address(device: &DeviceState, row: &Row, parts: &[Range<u64>], column: usize) -> Option<u64> {
+    let mut main = MainExtent::default();
+    // Memory of the neighboring columns, which rounding may move into this one.
+    let walked = column.saturating_sub(1)..(column + 2).min(row.inside());
+    fill(device, row, parts, walked, column, std::slice::from_mut(&mut main));
+    main.largest.map(|(address, _)| address)
+}
+
+/// Adds the memory of the pixel columns `walked` of a row to `contents`, which has one element for
+/// each column from `first` on. Returns the number of blocks and free ranges visited.
+fn fill<'a, C: ColumnContent<'a>>(
+    device: &'a DeviceState,
+    row: &Row,
+    parts: &[Range<u64>],
+    walked: Range<usize>,
+    first: usize,
+    contents: &mut [C],
+) -> u64 {
+    let segment = &row.segment;
     let mut result = Columns {
-        slices,
+        contents,
+        first,
         address: segment.address,
         offset: row.offset,
         per_byte: 1.0 / row.bytes_per_pixel,
         visited: 0,
     };
     let byte_at = |column: usize| (row.offset + column as f64 * row.bytes_per_pixel).max(0.0);
-    let first = segment.address.saturating_add(byte_at(0).floor() as u64);
-    let end = segment.address.saturating_add(byte_at(columns).ceil() as u64).min(segment.end());
+    let first = segment.address.saturating_add(byte_at(walked.start).floor() as u64);
+    let end = segment.address.saturating_add(byte_at(walked.end).ceil() as u64).min(segment.end());
     let first_part = parts.partition_point(|part| part.end <= first);
     let mut mapped_until = first_part.checked_sub(1).map_or(segment.address, |before| parts[before].end);
     for part in parts[first_part..].iter().take_while(|part| part.start < end) {
@@ -190,7 +256,7 @@ pub(super) fn fill_slices<'a>(
 }
 
 /// Adds an unmapped range of device addresses.
-fn add_hole(columns: &mut Columns<'_, '_>, range: Range<u64>) {
+fn add_hole<'a>(columns: &mut Columns<'_, impl ColumnContent<'a>>, range: Range<u64>) {
     let (from, to) = (columns.position(range.start), columns.position(range.end));
     columns.add(SliceKind::Hole, from, to);
     columns.mark_begin(from, to);
@@ -199,7 +265,7 @@ fn add_hole(columns: &mut Columns<'_, '_>, range: Range<u64>) {
 /// Adds the blocks and free ranges that overlap the addresses `range`, which must be inside `part`,
 /// a mapped part of the segment.
 fn add_part<'a>(
-    columns: &mut Columns<'a, '_>,
+    columns: &mut Columns<'_, impl ColumnContent<'a>>,
     device: &'a DeviceState,
     segment: &Segment,
     range: Range<u64>,
@@ -226,49 +292,10 @@ fn add_part<'a>(
         let end = extent.block.map_or(extent.address + extent.size, |block| block.end().min(part.end));
         let to = columns.position(end);
         match extent.block {
-            None => columns.add(SliceKind::Free, from, to),
+            None => columns.add(SliceKind::Free(extent.address), from, to),
             Some(block) => columns.add_block(block, extent.address..end, from, to),
         }
         columns.mark_begin(from, to);
         from = to;
     }
-}
-
-/// Returns an address in the block or free range that covers the largest part of a row's pixel
-/// column; `None` if the column shows only a hole. `parts` are the mapped address ranges of the
-/// row's segment.
-pub(super) fn main_address(device: &DeviceState, row: &Row, parts: &[Range<u64>], column: usize) -> Option<u64> {
-    let segment = &row.segment;
-    let left = (row.offset + column as f64 * row.bytes_per_pixel).max(0.0);
-    let right = left + row.bytes_per_pixel;
-    let first = segment.address.saturating_add(left as u64);
-    let end = segment.address.saturating_add(ceil(right) as u64).min(segment.end());
-    let covered = |range: &Range<u64>| {
-        let from = (range.start - segment.address) as f64;
-        let to = (range.end - segment.address) as f64;
-        (to.min(right) - from.max(left)).max(0.0)
-    };
-    let mut main: Option<(f64, u64)> = None;
-    let mut add = |range: Range<u64>| {
-        let bytes = covered(&range);
-        if main.is_none_or(|(most, _)| bytes > most) {
-            main = Some((bytes, range.start));
-        }
-    };
-    for part in parts.iter().skip(parts.partition_point(|part| part.end <= first)) {
-        let mut start = part.start.max(first);
-        let until = part.end.min(end);
-        if start >= until {
-            break;
-        }
-        if let Some(block) = device.block_at(start).filter(|block| (part.start..start).contains(&block.address)) {
-            add(block.address..block.end().min(part.end));
-            start = block.end();
-        }
-        if start < until {
-            let rest = Segment { address: start, size: until - start, ..*segment };
-            device.extents(&rest).for_each(|extent| add(extent.address..extent.address + extent.size));
-        }
-    }
-    main.map(|(_, address)| address)
 }
