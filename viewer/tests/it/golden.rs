@@ -1,11 +1,6 @@
 //! Compares pictures of known recordings with golden pictures.
-//!
-//! `UPDATE_GOLDEN=1 cargo test -p vramscope-viewer` writes new ones; look at them before you commit
-//! them.
 
-use std::fs::{self, File};
-use std::io::{BufReader, BufWriter};
-use std::path::{Path, PathBuf};
+use std::fs;
 
 use vramscope_trace::{Definitions, DeviceId};
 use vramscope_viewer::bands::Band;
@@ -19,57 +14,9 @@ use vramscope_viewer::segment_map::{
 };
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
+use crate::golden_file::{check, crate_path, is_updating};
 use crate::heatmap::mixed_state;
 use crate::samples::{Sample, open_sample};
-
-/// Fraction of pixels that may differ by more than [`MAX_DIFFERENCE`], because machines round
-/// floating point numbers differently.
-const MAX_DIFFERENT: f64 = 0.001;
-/// Difference of a color channel that is not visible.
-const MAX_DIFFERENCE: u8 = 24;
-
-fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join(format!("{name}.png"))
-}
-
-fn save(path: &Path, frame: &Bitmap) {
-    let file = BufWriter::new(File::create(path).expect("the folder of golden pictures can be written"));
-    let mut encoder = png::Encoder::new(file, frame.width() as u32, frame.height() as u32);
-    encoder.set_color(png::ColorType::Rgba);
-    encoder.set_compression(png::Compression::High);
-    let mut writer = encoder.write_header().expect("the header is valid");
-    writer.write_image_data(frame.bytes()).expect("a valid picture");
-}
-
-fn load(path: &Path) -> (u32, u32, Vec<u8>) {
-    let file =
-        File::open(path).unwrap_or_else(|error| panic!("{}: {error}; UPDATE_GOLDEN=1 writes it", path.display()));
-    let mut reader = png::Decoder::new(BufReader::new(file)).read_info().expect("a valid picture");
-    let mut bytes = vec![0; reader.output_buffer_size().expect("a picture that fits in memory")];
-    let info = reader.next_frame(&mut bytes).expect("a whole picture");
-    bytes.truncate(info.buffer_size());
-    (info.width, info.height, bytes)
-}
-
-/// Compares a picture with the golden picture called `name`.
-#[track_caller]
-pub(crate) fn check(name: &str, frame: &Bitmap) {
-    let path = path(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        save(&path, frame);
-        return;
-    }
-    let (width, height, expected) = load(&path);
-    assert_eq!((width as i32, height as i32), (frame.width(), frame.height()), "the size of {name}");
-    let differs = |(a, b): &(&[u8], &[u8])| a.iter().zip(*b).any(|(a, b)| a.abs_diff(*b) > MAX_DIFFERENCE);
-    let different = frame.bytes().chunks(4).zip(expected.chunks(4)).filter(differs).count();
-    let ratio = different as f64 / f64::from(width * height);
-    if ratio > MAX_DIFFERENT {
-        let drawn = std::env::temp_dir().join(format!("{name}.png"));
-        save(&drawn, frame);
-        panic!("{:.2}% of {name} differ from the golden picture; see {}", ratio * 100.0, drawn.display());
-    }
-}
 
 /// Draws the timeline at the model's moment.
 fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Bitmap {
@@ -242,12 +189,12 @@ fn every_golden_picture_has_a_test() {
         "trouble_heatmap_light",
         "trouble_timeline",
     ];
-    let mut found: Vec<String> = fs::read_dir(path("x").parent().expect("a folder"))
+    let mut found: Vec<String> = fs::read_dir(crate_path("tests/golden"))
         .expect("the folder of golden pictures can be read")
         .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_string_lossy().into_owned()))
         .collect();
     found.sort();
-    if std::env::var_os("UPDATE_GOLDEN").is_none() {
+    if !is_updating() {
         assert_eq!(found, known);
     }
 }

@@ -1,36 +1,17 @@
 //! Golden pictures of the panes: fragmentation over time and flame graphs, as a session draws them.
 
+use vramscope_viewer::app::Session;
+use vramscope_viewer::draw::bitmap::Bitmap;
+use vramscope_viewer::protocol::{Action, Pointer, PointerKind, Screen, Surface};
+
 use crate::files::{command, open};
-use vramscope_viewer::app::{PageFacts, Session, SessionReport};
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
+use crate::golden_file::check;
+use crate::still::{draw_until_still, drawn};
 
-use crate::golden::check;
-
-/// Runs commands and draws frames until nothing changes; returns the left pane's picture.
+/// Applies actions and draws until nothing changes; returns the left pane's picture.
 fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Bitmap {
-    let mut request =
-        FrameRequest { screen: Some(screen.clone()), actions: actions.to_vec(), ..FrameRequest::default() };
-    for _ in 0..200 {
-        let mut report = SessionReport::default();
-        let _ = session.frame(&request, &PageFacts::default(), &mut report);
-        assert_eq!(report, SessionReport::default());
-        request = FrameRequest::default();
-        session.work(100_000).expect("a readable recording");
-        if !session.model.has_changed() {
-            break;
-        }
-    }
-    let (width, height) = screen.sizes[1];
-    let mut frame = Bitmap::new(width, height, Color::default());
-    let bytes = session.pixels(Surface::Left);
-    frame.for_each_row(frame.bounds(), |y, pixels| {
-        let start = y as usize * width as usize * 4;
-        for (pixel, bytes) in pixels.iter_mut().zip(bytes[start..].chunks_exact(4)) {
-            pixel.copy_from_slice(bytes);
-        }
-    });
-    frame
+    draw_until_still(session, screen, actions);
+    drawn(session, screen, Surface::Left)
 }
 
 /// Returns the screen with a left picture of a size.

@@ -13,7 +13,7 @@ use vramscope_viewer::protocol::{FrameRequest, PointerKind};
 use vramscope_viewer::timeline::{MAX_LANES, Target};
 
 use crate::files::{open, open_bytes};
-use crate::golden::check;
+use crate::golden_file::check;
 use crate::samples::{Sample, bytes};
 use crate::timeline::Page;
 

@@ -16,7 +16,7 @@ use vramscope_viewer::timeline::{AxisKind, Scale, TimedMoment};
 use vramscope_viewer::ui::Node;
 use vramscope_viewer::views::ViewId;
 
-use crate::golden::check;
+use crate::golden_file::check;
 use crate::samples::{Sample, bytes};
 
 /// Size of the timeline's picture.

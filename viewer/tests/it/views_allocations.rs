@@ -12,7 +12,7 @@ use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, Poi
 use vramscope_viewer::ui::Node;
 use vramscope_viewer::views::allocations::{Allocations, AllocationsLayout, AllocationsScene, Target};
 
-use crate::golden::check;
+use crate::golden_file::check;
 use crate::live_recording::chunks;
 
 /// Small recordings: with streams, with expandable segments, of a training run, and with a dropped

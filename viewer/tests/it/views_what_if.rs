@@ -28,22 +28,22 @@ impl Observer for Simulated {
 }
 
 /// A session on a recording of `tests/data`, and the analyzer of the same recording.
-struct Page {
-    session: Session,
+pub(crate) struct Page {
+    pub(crate) session: Session,
     analyzer: Analyzer,
     /// The jobs that were made.
     jobs: Vec<Job>,
 }
 
 impl Page {
-    fn open(name: &str) -> Self {
+    pub(crate) fn open(name: &str) -> Self {
         let mut session = open(name);
         session.show("whatif").expect("the view exists");
         Self { session, analyzer: Analyzer::new(load_fixture(name).recording), jobs: Vec::new() }
     }
 
     /// Runs commands, makes the jobs that the session wants, and returns the last frame.
-    fn run(&mut self, commands: &[&str]) -> PageUpdate {
+    pub(crate) fn run(&mut self, commands: &[&str]) -> PageUpdate {
         let actions = commands.iter().map(command).collect();
         let screen = Some(Screen { sizes: [(900, 160), (900, 500), (900, 500)], scale: 1.0, is_dark: false });
         let mut report = SessionReport::default();
@@ -75,7 +75,7 @@ impl Page {
         serde_json::from_str(&self.session.rows(view, "").expect("rows")).expect("a list of objects")
     }
 
-    fn simulated(&self) -> Option<&Recording> {
+    pub(crate) fn simulated(&self) -> Option<&Recording> {
         self.session.model.comparison.run()
     }
 }
