@@ -4,6 +4,7 @@
 //! change the window, so they are in programs of their own.
 #![cfg(target_arch = "wasm32")]
 
+mod checksums;
 mod page;
 mod samples;
 
@@ -65,6 +66,12 @@ async fn page_shows_the_state_at_its_event() {
     api.seek(peak as u64).await;
     let most = states.iter().flat_map(|state| state.devices().map(|(_, device)| device.counters().allocated)).max();
     assert_eq!(Some(api.number("allocated_bytes") as u64), most);
+}
+
+/// A native test draws the same pictures.
+#[wasm_bindgen_test]
+fn pictures_have_the_checksums_of_every_target() {
+    checksums::check();
 }
 
 #[wasm_bindgen_test]

@@ -200,7 +200,7 @@ pub fn text_color(fill: Color) -> Color {
     // Relative luminance and contrast of WCAG 2.
     let linear = |part: u8| {
         let part = f32::from(part) / 255.0;
-        if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        if part <= 0.040_45 { part / 12.92 } else { libm::powf((part + 0.055) / 1.055, 2.4) }
     };
     let luminance = 0.2126 * linear(fill.r) + 0.7152 * linear(fill.g) + 0.0722 * linear(fill.b);
     let is_bright = (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05);

@@ -123,12 +123,12 @@ impl AgeScale {
 
     /// Returns the position of `age` on the scale, from 0 for age 0 to 1 for the longest age.
     pub(super) fn amount(&self, age: u64) -> f64 {
-        ((1.0 + age as f64 / self.least()).ln() / self.range()).min(1.0)
+        (libm::log(1.0 + age as f64 / self.least()) / self.range()).min(1.0)
     }
 
     /// Returns the age at position `amount` (0 to 1): the inverse of [`amount`](Self::amount).
     pub(super) fn age_at(&self, amount: f64) -> u64 {
-        (((amount * self.range()).exp() - 1.0) * self.least()).round() as u64
+        ((libm::exp(amount * self.range()) - 1.0) * self.least()).round() as u64
     }
 
     /// Returns the age below which the scale is nearly linear: an event, or 10 microseconds.
@@ -141,7 +141,7 @@ impl AgeScale {
 
     /// Returns the logarithm at the end of the scale, by which positions are divided.
     fn range(&self) -> f64 {
-        (1.0 + self.longest.max(1) as f64 / self.least()).ln()
+        libm::log(1.0 + self.longest.max(1) as f64 / self.least())
     }
 }
 
@@ -155,13 +155,13 @@ const LARGEST_SIZE_EXPONENT: f64 = 33.0;
 /// Returns the position of a size in bytes on the logarithmic scale of sizes, from 0 (512 bytes) to
 /// 1 (8 GiB).
 fn size_amount(size: u64) -> f64 {
-    let exponent = (size.max(1) as f64).log2();
+    let exponent = libm::log2(size.max(1) as f64);
     ((exponent - SMALLEST_SIZE_EXPONENT) / (LARGEST_SIZE_EXPONENT - SMALLEST_SIZE_EXPONENT)).clamp(0.0, 1.0)
 }
 
 /// Returns the size in bytes at position `amount` (0 to 1) on the logarithmic scale of sizes.
 pub(super) fn size_at(amount: f64) -> u64 {
-    (SMALLEST_SIZE_EXPONENT + amount * (LARGEST_SIZE_EXPONENT - SMALLEST_SIZE_EXPONENT)).exp2() as u64
+    libm::exp2(SMALLEST_SIZE_EXPONENT + amount * (LARGEST_SIZE_EXPONENT - SMALLEST_SIZE_EXPONENT)) as u64
 }
 
 /// A function that returns the moment at which a block that is pending free was freed, in the unit

@@ -207,3 +207,9 @@ fn reports_match_golden_pictures() {
         check(name, &report.bitmap().expect("a valid picture"));
     }
 }
+
+/// `tests/web.rs` draws the same pictures in a browser.
+#[test]
+fn pictures_have_the_checksums_of_every_target() {
+    crate::checksums::check();
+}

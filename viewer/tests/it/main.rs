@@ -2,6 +2,8 @@
 //! run side by side.
 #![cfg(not(target_arch = "wasm32"))]
 
+#[path = "../checksums/mod.rs"]
+mod checksums;
 #[path = "../samples/mod.rs"]
 mod samples;
 
