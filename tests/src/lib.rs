@@ -16,7 +16,7 @@
 //! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
 //!   [`recorded`] computes answers from one, [`gallery`] reads the page's gallery, [`verify`] runs
 //!   the pool against a recording. [`snapshot_model`] computes the contents of a snapshot
-//!   independently, in Python. [`Picture`] is a small picture of the page.
+//!   independently, in Python. [`Picture`] is a small picture of the page, [`PageText`] its text.
 //! - [`rules`] checks the repository's own code and texts.
 #![forbid(unsafe_code)]
 
@@ -33,6 +33,7 @@ mod load;
 mod native_viewer;
 mod numbers;
 mod page;
+mod page_text;
 mod process;
 mod program;
 mod proxy;
@@ -53,6 +54,7 @@ pub use load::{Load, PoolSnapshot};
 pub use native_viewer::{FollowOptions, NativeViewer, ViewerState, stream_url};
 pub use numbers::Numbers;
 pub use page::{Page, PageState};
+pub use page_text::{PageText, PageTexts};
 pub use process::ProcessUsage;
 pub use program::{Program, vramscope};
 pub use proxy::{Fault, Proxy};
