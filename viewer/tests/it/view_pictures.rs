@@ -14,14 +14,21 @@ use crate::golden_file::{compare, crate_path, is_updating};
 use crate::still::{draw_until_still, drawn};
 use crate::views_what_if::Page;
 
-/// The sizes of the timeline and of a pane in pixels, and pixels per unit of length: a phone, a
-/// narrow and a usual window, and a screen with a fractional scale. They are low, so that the files
-/// are small.
-const SIZES: [((u32, u32), (u32, u32), f32); 4] = [
-    ((1080, 360), (1080, 390), 3.0),
-    ((560, 150), (560, 280), 1.0),
-    ((880, 170), (880, 340), 1.0),
-    ((1200, 280), (1200, 390), 1.5),
+/// The sizes of the pictures in a window, in pixels, and pixels per unit of length.
+#[derive(Clone, Copy)]
+struct Size {
+    timeline: (u32, u32),
+    pane: (u32, u32),
+    scale: f32,
+}
+
+/// A phone, a narrow and a usual window, and a screen with a fractional scale. The pictures are low,
+/// so that the files are small.
+const SIZES: [Size; 4] = [
+    Size { timeline: (1080, 360), pane: (1080, 390), scale: 3.0 },
+    Size { timeline: (560, 150), pane: (560, 280), scale: 1.0 },
+    Size { timeline: (880, 170), pane: (880, 340), scale: 1.0 },
+    Size { timeline: (1200, 280), pane: (1200, 390), scale: 1.5 },
 ];
 
 /// The folders with golden pictures, relative to `src`.
@@ -36,8 +43,8 @@ const FOLDERS: [&str; 7] = [
 ];
 
 /// Returns the screen at one of the sizes.
-fn screen(((timeline, pane, scale), is_dark): (((u32, u32), (u32, u32), f32), bool)) -> Screen {
-    Screen { sizes: [timeline, pane, (0, 0)], scale, is_dark }
+fn screen(size: Size, is_dark: bool) -> Screen {
+    Screen { sizes: [size.timeline, size.pane, (0, 0)], scale: size.scale, is_dark }
 }
 
 /// Applies `actions` to a session, and compares its picture on a surface with the golden ones in
@@ -46,11 +53,11 @@ fn screen(((timeline, pane, scale), is_dark): (((u32, u32), (u32, u32), f32), bo
 fn check(session: &mut Session, actions: &[Action], surface: Surface, folder: &str, name: &str) {
     assert!(FOLDERS.contains(&folder));
     // The actions refer to the first size.
-    draw_until_still(session, &screen((SIZES[0], false)), actions);
+    draw_until_still(session, &screen(SIZES[0], false), actions);
     let mut differences = Vec::new();
     for size in SIZES {
         for is_dark in [false, true] {
-            let screen = screen((size, is_dark));
+            let screen = screen(size, is_dark);
             draw_until_still(session, &screen, &[]);
             let picture = drawn(session, &screen, surface);
             let first = &picture.bytes()[..4];
@@ -139,8 +146,8 @@ fn every_picture_of_a_view_has_a_test() {
     for folder in FOLDERS {
         let mut expected = BTreeSet::new();
         for (_, name) in names.iter().filter(|(in_folder, _)| *in_folder == folder) {
-            for (timeline, pane, _) in SIZES {
-                let (width, height) = if folder == "timeline" { timeline } else { pane };
+            for size in SIZES {
+                let (width, height) = if folder == "timeline" { size.timeline } else { size.pane };
                 expected.extend(["dark", "light"].map(|scheme| format!("{name}_{width}x{height}_{scheme}.png")));
             }
         }
