@@ -102,8 +102,8 @@ impl std::fmt::Display for PageText {
 
 /// The text of a view at every size of the page, as a file stores it.
 ///
-/// A part that is equal at all sizes is in the file once, under the heading `## NAME`. Otherwise the
-/// heading lists the sizes: `## NAME | 360x740 800x600`.
+/// A part that is equal at all sizes is in the file once, under the heading `## NAME`. Otherwise
+/// the heading lists the sizes: `## NAME | 360x740 800x600`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageTexts {
     /// By index in `sizes`.

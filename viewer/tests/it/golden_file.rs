@@ -54,12 +54,12 @@ pub(crate) fn compare(path: &Path, picture: &Bitmap) -> Result<(), String> {
     let count = pixels().filter(|&pixels| differs(pixels)).count();
     let largest = expected.iter().zip(picture.bytes()).map(|(golden, drawn)| golden.abs_diff(*drawn)).max();
     let (golden, drawn) = pixels().nth(first).expect("a pixel");
+    let (x, y) = (first % width as usize, first / width as usize);
     Err(with_drawn(format!(
-        "{count} of {} pixels differ, by up to {} levels, the first at ({}, {}): {golden:?} in the file, {drawn:?} drawn",
+        "{count} of {} pixels differ, by up to {} levels, the first at ({x}, {y}): {golden:?} in the file, \
+         {drawn:?} drawn",
         width * height,
         largest.unwrap_or(0),
-        first % width as usize,
-        first / width as usize,
     )))
 }
 

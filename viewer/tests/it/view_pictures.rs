@@ -22,8 +22,8 @@ struct Size {
     scale: f32,
 }
 
-/// A phone, a narrow and a usual window, and a screen with a fractional scale. The pictures are low,
-/// so that the files are small.
+/// A phone, a narrow and a usual window, and a screen with a fractional scale. The pictures are
+/// low, so that the files are small.
 const SIZES: [Size; 4] = [
     Size { timeline: (1080, 360), pane: (1080, 390), scale: 3.0 },
     Size { timeline: (560, 150), pane: (560, 280), scale: 1.0 },
