@@ -12,9 +12,9 @@
 //! - [`view::View`] is the interface of a view; [`views`] has one folder for each view, and
 //!   `REGISTRY` there lists them.
 //! - [`model::Model`] stores the recording, the moment and the selection, and reports changes.
-//! - [`segment_map::HeatmapScene`] draws segments and blocks, for the heatmap and for comparisons.
+//! - [`segment_map`] computes and draws segments and blocks, for the heatmap and for comparisons.
 //! - `fragmentation_chart` draws fragmentation over time, for the view and for reports.
-//! - [`timeline`] uses plotters with the crate's own backend.
+//! - [`timeline`] computes and draws the counters over time; [`draw`] draws axes with plotters.
 //! - [`model::Model::needed_fetches`] returns the parts of a large file to load next; the caller
 //!   passes them to [`supply`](model::Model::supply).
 //! - [`connection::Connection`] is the state machine of the live connection.
@@ -24,6 +24,9 @@
 //!   `vramscope-analyzer`).
 //! - `report` draws a whole recording on one page, as SVG or PNG (not in wasm).
 #![forbid(unsafe_code)]
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+extern crate self as vramscope_viewer;
 
 pub mod app;
 pub mod bands;
@@ -51,6 +54,8 @@ pub mod report;
 pub mod saved_picture;
 pub mod segment_map;
 mod span;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod testing;
 pub mod timeline;
 pub mod ui;
 pub mod units;

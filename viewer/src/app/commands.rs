@@ -198,12 +198,11 @@ impl Session {
             self.show_view(view);
         }
         let view = self.views.get_mut(view);
-        let (is_grouping, is_number) =
-            (matches!(change, OptionChange::By(_)), matches!(change, OptionChange::Number(_)));
+        let is_grouping = matches!(change, OptionChange::By(_));
         view.options().change(change)?;
         if is_grouping {
             view.regrouped();
-        } else if !is_number {
+        } else {
             view.rows_changed();
         }
         Ok(())

@@ -239,7 +239,7 @@ impl Display for Command {
                 OptionChange::Number(number) => write!(f, "number {view}{}", optional(number)),
                 OptionChange::Sort(column) => write!(f, "sort {view} {column}"),
             },
-            Self::Setting(key, value) => write!(f, "what-if {key} {value}"),
+            Self::Setting(key, value) => write!(f, "what-if {key}{}", named(non_empty(value))),
             Self::StepSpan(name) => write!(f, "step-span{}", named(name.as_deref())),
             Self::Scroll(pane, first, count) => write!(f, "scroll {pane} {first} {count}"),
             Self::Reveal(view) => write!(f, "reveal{}", named(view.as_deref())),
@@ -257,12 +257,17 @@ impl Display for Command {
             Self::Page(PageCommand::Copy(text)) => write!(f, "copy {text}"),
             Self::Page(PageCommand::Size(splitter, percent)) => write!(f, "size {} {percent}", splitter.name()),
             Self::Page(PageCommand::StartPage(name, argument)) => {
-                write!(f, "{name}{}", named(Some(argument.as_str()).filter(|argument| !argument.is_empty())))
+                write!(f, "{name}{}", named(non_empty(argument)))
             }
             // All others are in the table above.
             _ => Ok(()),
         }
     }
+}
+
+/// Returns an argument, or `None` if it is empty.
+fn non_empty(argument: &str) -> Option<&str> {
+    Some(argument).filter(|argument| !argument.is_empty())
 }
 
 /// Returns an optional argument with a space before it.
@@ -325,7 +330,7 @@ mod tests {
             "number flame 12",
             "sort list bytes",
             "what-if max_split_size_mb 64",
-            "what-if all ",
+            "what-if all",
             "step-span",
             "step-span my step",
             "scroll 0 10 50",

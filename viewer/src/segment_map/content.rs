@@ -172,7 +172,7 @@ pub type FreedAt<'a> = &'a dyn Fn(&Block) -> Option<u64>;
 ///
 /// ```
 /// # use vramscope_trace::{Definitions, DeviceState};
-/// use vramscope_viewer::heatmap::{ColorBy, HeatmapContent};
+/// use vramscope_viewer::segment_map::{ColorBy, HeatmapContent};
 /// # fn example(device: &DeviceState, definitions: &Definitions) {
 /// let content = HeatmapContent { color_by: ColorBy::Size, ..HeatmapContent::new(device, definitions) };
 /// # }

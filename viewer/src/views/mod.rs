@@ -29,7 +29,7 @@ use crate::view::{Registered, Topic, View, ViewInfo};
 
 /// All views, in the order in which they are offered. A session shows the `first` views; the page
 /// loads what the `later` ones compute and draw [after](crate::later) its first picture.
-static REGISTRY: [Registration; 18] = [
+static REGISTRY: &[Registration] = &[
     first::<heatmap::Heatmap>(),
     later::<allocations::Allocations>(),
     first::<sites::Sites>(),

@@ -12,7 +12,7 @@ use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin};
 use vramscope_viewer::timeline::{self, Geometry, PeakMark, TimelineScene};
 
-use crate::samples::{Sample, open_sample};
+use crate::testing::samples::{Sample, open_sample};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

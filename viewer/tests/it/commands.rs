@@ -4,8 +4,8 @@ use vramscope_viewer::app::SessionReport;
 use vramscope_viewer::command::Command;
 use vramscope_viewer::commands::all;
 
-use crate::files::open_bytes;
-use crate::samples::{Sample, bytes};
+use crate::testing::open_bytes;
+use crate::testing::samples::{Sample, bytes};
 
 #[test]
 fn devices_are_shown_in_turn() {

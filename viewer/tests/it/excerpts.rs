@@ -7,8 +7,8 @@ use vramscope_analyzer::{ExcerptJob, ExcerptStep};
 use vramscope_trace::{MemoryState, Recording, Replay};
 use vramscope_viewer::model::Model;
 
-use crate::files::load;
-use crate::samples::{Sample, bytes};
+use crate::testing::load;
+use crate::testing::samples::{Sample, bytes};
 
 /// Writes an excerpt completely, and returns its recording and its bytes.
 fn written(recording: &Recording, events: (u64, u64), is_redacted: bool) -> (Recording, Vec<u8>) {

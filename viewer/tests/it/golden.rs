@@ -14,9 +14,9 @@ use vramscope_viewer::segment_map::{
 };
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
-use crate::golden_file::{check, crate_path, is_updating};
 use crate::heatmap::mixed_state;
-use crate::samples::{Sample, open_sample};
+use crate::testing::golden_file::{check, crate_path, is_updating};
+use crate::testing::samples::{Sample, open_sample};
 
 /// Draws the timeline at the model's moment.
 fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Bitmap {

@@ -4,9 +4,9 @@ use vramscope_viewer::app::Session;
 use vramscope_viewer::draw::bitmap::Bitmap;
 use vramscope_viewer::protocol::{Action, Pointer, PointerKind, Screen, Surface};
 
-use crate::files::{command, open};
-use crate::golden_file::check;
-use crate::still::{draw_until_still, drawn};
+use crate::testing::golden_file::check;
+use crate::testing::still::{draw_until_still, drawn};
+use crate::testing::{command, open};
 
 /// Applies actions and draws until nothing changes; returns the left pane's picture.
 fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Bitmap {

@@ -14,7 +14,7 @@ use vramscope_viewer::segment_map::{
     SegmentBadges, SortBy, View,
 };
 
-use crate::samples::{Sample, open_sample, states};
+use crate::testing::samples::{Sample, open_sample, states};
 
 const MIB: u64 = 1 << 20;
 const SIZE: (u32, u32) = (900, 360);

@@ -12,9 +12,9 @@ use vramscope_viewer::model::Model;
 use vramscope_viewer::protocol::{FrameRequest, PointerKind};
 use vramscope_viewer::timeline::{MAX_LANES, Target};
 
-use crate::files::{open, open_bytes};
-use crate::golden_file::check;
-use crate::samples::{Sample, bytes};
+use crate::testing::golden_file::check;
+use crate::testing::samples::{Sample, bytes};
+use crate::testing::{open, open_bytes};
 use crate::timeline::Page;
 
 const MIB: u64 = 1 << 20;

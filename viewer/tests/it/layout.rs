@@ -7,7 +7,7 @@ use vramscope_viewer::draw::text::Typesetter;
 use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::segment_map::{self, HeatmapScene, Layout, Scaling, SortBy, View};
 
-use crate::samples::{Sample, states};
+use crate::testing::samples::{Sample, states};
 
 /// Checks for every pixel column of every row that the hit matches the drawn color.
 fn check(state: &MemoryState, size: (u32, u32), scale: f32, view: View) {

@@ -1,8 +1,8 @@
 //! Live recordings in the model: growing, discarding, disconnecting and resuming.
 
 use vramscope_trace::{
-    AnnotationStage, Chunk, ChunkKind, DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, Recording,
-    RecordingInfo, Sink, SiteId, StreamId, StringId, digest,
+    AnnotationStage, Chunk, ChunkKind, DeviceId, DeviceInfo, Encoder, Event, EventKind, Recording, RecordingInfo, Sink,
+    SiteId, StringId, digest,
 };
 use vramscope_viewer::details;
 use vramscope_viewer::link::Link;
@@ -10,34 +10,7 @@ use vramscope_viewer::model::{Model, Origin, PeakKind};
 use vramscope_viewer::page_texts::{LiveStatus, PageTexts};
 use vramscope_viewer::timeline;
 
-/// Returns the chunks of a program that repeatedly allocates and frees 32 blocks, flushed every
-/// thousand events.
-pub(crate) fn chunks(events: u64) -> Vec<Chunk> {
-    let epoch_unix_ns = 1_700_000_000_000_000_000;
-    let mut encoder =
-        Encoder::new(&RecordingInfo { source: "grown".to_owned(), epoch_unix_ns, ..RecordingInfo::default() });
-    encoder.define(&vramscope_trace::Definition::String("step".to_owned()));
-    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
-    for number in 0..events {
-        let (round, at) = (number / 64, number % 64);
-        let address = 0x7000_0000_0000 + (at.min(63 - at)) * (1 << 20);
-        let size = (1 << 20) - (round * 512) % (1 << 19);
-        let kind = match number {
-            0 => EventKind::SegmentAllocated { address, size: 64 << 20, stream, pool, site },
-            _ if number % 1000 == 0 => {
-                EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: 0, site }
-            }
-            _ if at < 32 => EventKind::BlockAllocated { address, size, requested: size, stream, pool, site },
-            _ => EventKind::FreeCompleted { address, site },
-        };
-        encoder.event(&Event { device: DeviceId(0), time_ns: number * 1000, kind });
-        if number % 1000 == 999 {
-            encoder.flush();
-        }
-    }
-    encoder.flush();
-    encoder.take_output()
-}
+use crate::testing::chunks;
 
 fn live() -> Model {
     let mut model = Model::default();

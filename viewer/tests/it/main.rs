@@ -4,15 +4,13 @@
 
 #[path = "../checksums/mod.rs"]
 mod checksums;
-#[path = "../samples/mod.rs"]
-mod samples;
+#[path = "../../src/testing/mod.rs"]
+mod testing;
 
 mod bands;
 mod commands;
 mod excerpts;
-mod files;
 mod golden;
-mod golden_file;
 mod golden_pictures;
 mod heatmap;
 mod lanes;
@@ -22,21 +20,16 @@ mod model;
 mod partial_loading;
 mod report;
 mod saving;
-mod still;
 mod timeline;
 mod timeline_flags;
 mod timeline_input;
 mod timeline_speed;
 mod view_history;
-mod view_pictures;
-mod views_allocations;
-mod views_compare;
 mod views_details;
-mod views_flame;
-mod views_fragmentation;
-mod views_heatmap;
 mod views_holders;
 mod views_leaks;
 mod views_lists;
 mod views_training;
-mod views_what_if;
+
+// The checksums of pictures use the samples at one path in every test program.
+use testing::samples;

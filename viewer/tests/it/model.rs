@@ -9,7 +9,7 @@ use vramscope_viewer::model::{Model, Origin, PeakKind};
 use vramscope_viewer::playback::{SPEEDS, Speed};
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
-use crate::samples::{Sample, bytes, open_sample, states};
+use crate::testing::samples::{Sample, bytes, open_sample, states};
 
 fn allocated(model: &Model) -> u64 {
     model.device_state().counters().allocated

@@ -4,7 +4,7 @@ use roxmltree::{Document, Node};
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
 use vramscope_viewer::report::{ComparisonReport, MAX_DEVICES, RecordingReport, ReportError};
 
-use crate::samples::{Sample, open_sample};
+use crate::testing::samples::{Sample, open_sample};
 
 const SAMPLES: [Sample; 7] = [
     Sample::Training,

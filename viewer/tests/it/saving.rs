@@ -6,8 +6,8 @@ use vramscope_viewer::protocol::{FrameRequest, PageUpdate, Screen, Surface};
 use vramscope_viewer::saved_picture::PictureFormat;
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
-use crate::files::{command, load};
-use crate::samples::{Sample, bytes};
+use crate::testing::samples::{Sample, bytes};
+use crate::testing::{command, load};
 
 /// Opens a sample with pictures of a common size.
 fn open(sample: Sample) -> Session {

@@ -1,6 +1,6 @@
 //! The timeline as a session shows it: axes, stacked areas, the selected range, and pointers.
 
-use crate::files::{open, open_bytes};
+use crate::testing::{command, open, open_bytes, view_pictures};
 use vramscope_trace::{
     AnnotationStage, Definition, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Replay, Sink, SiteId,
     StringId,
@@ -16,8 +16,8 @@ use vramscope_viewer::timeline::{AxisKind, Scale, TimedMoment};
 use vramscope_viewer::ui::Node;
 use vramscope_viewer::views::ViewId;
 
-use crate::golden_file::check;
-use crate::samples::{Sample, bytes};
+use crate::testing::golden_file::check;
+use crate::testing::samples::{Sample, bytes};
 
 /// Size of the timeline's picture.
 pub(crate) const SIZE: (u32, u32) = (900, 220);
@@ -62,7 +62,7 @@ impl Page {
     }
 
     pub(crate) fn run(&mut self, command: &str) {
-        self.act(&[crate::files::command(command)]);
+        self.act(&[crate::testing::command(command)]);
     }
 
     pub(crate) fn pointer(&mut self, kind: PointerKind, x: f64, y: f64) {
@@ -487,4 +487,11 @@ fn idle_time_is_cut() {
     assert!(!other.session.model.cuts_idle(), "a link restores the choice");
     let busy = Page::new(open_bytes("drawn.vram", &bytes(Sample::Training)), false);
     assert!(!busy.session.model.cuts_idle() && busy.bar.contains("hide idle time"));
+}
+
+#[test]
+fn timeline_looks_as_before() {
+    let mut session = open("tour/resnet50_train.vram");
+    session.model.select_range(Some((300, 500)));
+    view_pictures::check(&mut session, &[command("seek 420")], Surface::Timeline, "timeline", "timeline");
 }

@@ -3,7 +3,7 @@
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Sink, SiteId, StreamId};
 use vramscope_viewer::protocol::PointerKind;
 
-use crate::files::open_bytes;
+use crate::testing::open_bytes;
 use crate::timeline::{Page, SIZE};
 
 #[test]

@@ -2,7 +2,7 @@
 
 use vramscope_viewer::protocol::{Action, Pointer, PointerKind};
 
-use crate::files::open;
+use crate::testing::open;
 use crate::timeline::{Page, pointer};
 
 #[test]

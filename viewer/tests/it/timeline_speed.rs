@@ -9,7 +9,7 @@ use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::protocol::FrameRequest;
 use vramscope_viewer::timeline;
 
-use crate::files::open_bytes;
+use crate::testing::open_bytes;
 use crate::timeline::Page;
 
 /// `BIG=big.vram cargo test --release -- --ignored --nocapture timeline_speed` prints how long

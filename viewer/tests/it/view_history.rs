@@ -7,8 +7,8 @@ use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::views::ViewId;
 
-use crate::files::{command, load};
-use crate::samples::{Sample, bytes};
+use crate::testing::samples::{Sample, bytes};
+use crate::testing::{command, load};
 
 /// Returns a screen with pictures of a common size.
 fn screen() -> Screen {
@@ -45,7 +45,7 @@ impl Page {
     /// Runs a command after a pause; returns the fragment and the number of entries.
     fn run(&mut self, command: &str) -> (String, u64) {
         self.clock_ms += 5000.0;
-        let frame = self.act(vec![crate::files::command(command)]);
+        let frame = self.act(vec![crate::testing::command(command)]);
         (frame.link, frame.entry)
     }
 

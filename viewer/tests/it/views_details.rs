@@ -8,7 +8,7 @@ use vramscope_viewer::protocol::{Action, FrameRequest};
 use vramscope_viewer::ui::{Element, Node, Tag, plain_text};
 use vramscope_viewer::units::unbroken_size;
 
-use crate::files::{command, load_fixture, open};
+use crate::testing::{command, load_fixture, open};
 
 /// Runs commands and draws; returns the details panel's content and the messages.
 fn run(session: &mut Session, commands: &[&str]) -> (Vec<Node>, Vec<String>) {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::files::{command, load_fixture, open};
+use crate::testing::{command, load_fixture, open};
 use serde_json::Value;
 use vramscope_insight::group::GroupBy;
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};

@@ -2,7 +2,7 @@
 
 use vramscope_trace::{AnnotationStage, DeviceId, Lifetimes};
 
-use crate::files::open;
+use crate::testing::open;
 use crate::views_training::{Program, number, rows, shown, sum, training};
 
 const DEVICE: DeviceId = DeviceId(0);

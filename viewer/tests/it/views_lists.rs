@@ -1,6 +1,6 @@
 //! The list of events, the list of allocations, the address history, and copying tables.
 
-use crate::files::{command, load};
+use crate::testing::{command, load};
 use serde_json::Value;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, EventType, Recording, Replay};
@@ -8,7 +8,7 @@ use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
-use crate::samples::{Sample, bytes, states};
+use crate::testing::samples::{Sample, bytes, states};
 
 /// Opens a sample in a session, with one pane, and reads it completely.
 fn open(sample: Sample) -> Session {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::files::{command, open, open_bytes};
+use crate::testing::{command, open, open_bytes};
 use serde_json::{Value, json};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use vramscope_tests::fixtures::tour_recording;
 use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
-use vramscope_viewer::commands::{COMMANDS, Command};
+use vramscope_viewer::commands::{ListedCommand, all};
 
 /// Environment variable with the path of axe-core's script, which `cargo xtask test` downloads.
 const AXE_VARIABLE: &str = "VRAMSCOPE_AXE";
@@ -125,7 +125,7 @@ const BEFORE: [(&str, &str); 12] = [
 ];
 
 /// Types the title of a command into the list of commands and runs it.
-fn run_by_list(browser: &Browser, page: Page<'_>, command: &Command) {
+fn run_by_list(browser: &Browser, page: Page<'_>, command: &ListedCommand) {
     browser.press(':');
     page.wait("the list of commands is open", "return document.getElementById('command-list').open");
     browser.type_keys(command.title);
@@ -168,7 +168,7 @@ fn every_command_works_by_keyboard_alone() {
     let url = page.run("return location.href");
     let url = url.as_str().and_then(|url| url.split('#').next()).expect("an address");
     let mut without_effect = Vec::new();
-    for (number, command) in COMMANDS.iter().enumerate() {
+    for (number, command) in all().iter().enumerate() {
         // Another query, or the browser would only change the fragment.
         let page = Page::open(&browser, &format!("{url}&run={number}#{VIEW}"));
         page.wait_until("the recording is open", |state| state.event == 500);
@@ -197,7 +197,7 @@ fn every_command_works_by_keyboard_alone() {
         let message = message.as_str().unwrap_or_default();
         assert!(!message.contains("vramscope stopped"), "{}: {message}", command.name);
         if before == after && has_effect {
-            without_effect.push(command.name);
+            without_effect.push(command.name.clone());
         }
     }
     assert!(without_effect.is_empty(), "no visible effect: {without_effect:?}");
@@ -232,5 +232,5 @@ fn help_lists_every_command_from_its_start() {
     page.wait("the help is open", "return document.getElementById('help').open");
     assert_eq!(page.run("return document.getElementById('help').scrollTop"), json!(0));
     let listed = page.run("return document.querySelectorAll('#help-keys dd').length");
-    assert_eq!(listed, json!(COMMANDS.len()));
+    assert_eq!(listed, json!(all().len()));
 }

@@ -8,7 +8,7 @@ use vramscope_tests::gallery::{Entry, entries};
 use vramscope_tests::recorded::{Recorded, Sum, free_sizes, size};
 use vramscope_trace::{Category, Count, EventKind};
 use vramscope_viewer::link::Link;
-use vramscope_viewer::views::ViewKind;
+use vramscope_viewer::views::ViewId;
 
 /// Most bytes of a recording in the gallery.
 const MAX_BYTES: u64 = 100_000;
@@ -158,7 +158,7 @@ fn entries_are_complete_and_have_a_small_recording_each() {
         let link = Link::parse(fragment);
         assert!(link.panes.len() == 2, "{name}: {fragment}");
         assert_eq!(Link::parse(&link.fragment()), link, "{name}: {fragment}");
-        assert!(link.panes.iter().all(|pane| ViewKind::from_name(&pane.view).is_some()), "{name}: {fragment}");
+        assert!(link.panes.iter().all(|pane| ViewId::named(&pane.view).is_ok()), "{name}: {fragment}");
         assert_eq!(files.len() == 2, link.panes.iter().any(|pane| pane.view == "compare"), "{name}");
         for path in entry.paths() {
             let bytes = fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).len();

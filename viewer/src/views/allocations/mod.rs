@@ -16,6 +16,8 @@ mod labels;
 mod layers;
 mod lines;
 mod outline;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
 mod picture;
 mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]

@@ -1,6 +1,8 @@
 //! Two recordings, devices or moments: new, gone, grown and shrunk groups, exact to the byte.
 
 mod figures;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
 mod summary;
 
 use vramscope_insight::difference::{DifferenceKind, DifferenceRow, MomentFigures, change_text, differences};

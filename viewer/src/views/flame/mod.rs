@@ -9,6 +9,8 @@
 
 mod cache;
 mod draw;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
 mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;

@@ -4,6 +4,8 @@
 //! [`fragmentation_chart`](crate::fragmentation_chart) draws the picture.
 
 mod cache;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
 
 use vramscope_insight::group::{pool_name, stream_name};
 use vramscope_insight::placement::recorded_settings;

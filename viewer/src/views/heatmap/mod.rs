@@ -3,6 +3,8 @@
 //! `segment_map` computes and draws the rows; other pictures show them, too.
 
 mod map;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
 
 use vramscope_trace::{ByteSize, DeviceState};
 

@@ -1,5 +1,8 @@
 //! The view "What if": the recorded requests under other allocator settings, beside the recording.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use serde_json::Value;
 use vramscope_trace::{ByteSize, Count, DeviceId};
 

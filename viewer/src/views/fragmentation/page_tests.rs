@@ -1,6 +1,6 @@
 //! Fragmentation over time, as the page and scripts get it.
 
-use crate::files::{command, open};
+use crate::testing::{command, open, view_pictures};
 use serde_json::Value;
 use vramscope_trace::{DeviceState, Metrics, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
@@ -179,4 +179,11 @@ fn click_on_the_chart_goes_to_a_moment_of_its_column() {
             assert!(range.contains(&event), "column {column} by {axis}: event {event} is not in {range:?}");
         }
     }
+}
+
+#[test]
+fn fragmentation_looks_as_before() {
+    let mut session = open("tour/gpt_varlen.vram");
+    let actions = [command("pane 0 fragmentation")];
+    view_pictures::check(&mut session, &actions, Surface::Left, "views/fragmentation", "fragmentation");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::files::{command, load_fixture, open};
+use crate::testing::{command, load_fixture, open, view_pictures};
 use serde_json::Value;
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::{GroupBy, Grouping};
@@ -243,4 +243,19 @@ fn recordings_that_cannot_be_compared_are_refused() {
     assert!(session.compare_with("x", load_fixture("ring_small.pickle.gz").recording).is_err());
     let mut session = open("ring_small.pickle.gz");
     assert!(session.compare_with("x", Recording::new()).is_err());
+}
+
+#[test]
+fn two_compared_recordings_look_as_before() {
+    let mut session = open("tour/gpt_varlen.vram");
+    let second = load_fixture("tour/gpt_varlen_expandable.vram").recording;
+    session.compare_with("gpt_varlen_expandable.vram", second).expect("both have events");
+    view_pictures::check(&mut session, &[command("pane 0 compare")], Surface::Left, "views/compare", "recordings");
+}
+
+#[test]
+fn pinned_moment_looks_as_before() {
+    let mut session = open("mlp_train.pickle.zst");
+    let actions = ["pane 0 compare", "seek 200", "pin-moment", "seek 900"].map(command);
+    view_pictures::check(&mut session, &actions, Surface::Left, "views/compare", "pinned_moment");
 }

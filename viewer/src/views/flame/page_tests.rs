@@ -1,6 +1,6 @@
 //! The flame graph, as the page and scripts get it.
 
-use crate::files::{command, open};
+use crate::testing::{command, open, view_pictures};
 use serde_json::Value;
 use vramscope_trace::{Recording, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
@@ -122,4 +122,11 @@ fn click_zooms_into_a_call_and_out_again() {
     assert_eq!(again, zoomed);
     let escaped = shown(&mut session, vec![command("deselect")]);
     assert_eq!(escaped, all);
+}
+
+#[test]
+fn flame_graph_looks_as_before() {
+    let mut session = open("tour/gpt_varlen.vram");
+    let actions = [command("pane 0 flame"), command("peak-reserved")];
+    view_pictures::check(&mut session, &actions, Surface::Left, "views/flame", "flame");
 }

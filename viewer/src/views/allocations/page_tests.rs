@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::files::{command, load_fixture};
+use crate::testing::{self, command, load_fixture, view_pictures};
 use vramscope_trace::{ByteSize, Counters, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::draw::bitmap::{Bitmap, Color};
@@ -12,8 +12,8 @@ use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, Poi
 use vramscope_viewer::ui::Node;
 use vramscope_viewer::views::allocations::{Allocations, AllocationsLayout, AllocationsScene, Target};
 
-use crate::golden_file::check;
-use crate::live_recording::chunks;
+use crate::testing::chunks;
+use crate::testing::golden_file::check;
 
 /// Small recordings: with streams, with expandable segments, of a training run, and with a dropped
 /// part.
@@ -279,4 +279,11 @@ fn a_live_recording_is_shown_four_times_a_second() {
         let (moment, total) = layout.column(index).expect("the column exists");
         assert_eq!(total, counters(&session, moment).active, "event {moment}");
     }
+}
+
+#[test]
+fn allocations_look_as_before() {
+    let mut session = testing::open("tour/resnet50_train.vram");
+    let actions = [command("pane 0 allocations")];
+    view_pictures::check(&mut session, &actions, Surface::Left, "views/allocations", "allocations");
 }

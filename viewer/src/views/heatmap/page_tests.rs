@@ -1,6 +1,6 @@
 //! The heatmap's controls, legend, pointer and keys; selected groups and allocations; links.
 
-use crate::files::{command, load};
+use crate::testing::{command, load, open, view_pictures};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Allocation, ByteSize, DeviceId, Lifetimes};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
@@ -13,7 +13,7 @@ use vramscope_viewer::segment_map::{ColorBy, Scaling, SortBy, View};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 use vramscope_viewer::views::heatmap::Heatmap;
 
-use crate::samples::{Sample, bytes};
+use crate::testing::samples::{Sample, bytes};
 
 const PANE: (u32, u32) = (700, 320);
 
@@ -434,4 +434,11 @@ fn free_space_is_that_of_the_moment_and_device() {
         assert_eq!(model.free_memory().space, model.device_state().free_space());
         assert_eq!(model.free_memory().space, model.device_state().free_space());
     }
+}
+
+#[test]
+fn heatmap_looks_as_before() {
+    let mut session = open("tour/oom_frag.vram");
+    let actions = [command("pane 0 heatmap"), command("seek 700")];
+    view_pictures::check(&mut session, &actions, Surface::Left, "views/heatmap", "heatmap");
 }

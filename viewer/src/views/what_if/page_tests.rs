@@ -11,7 +11,7 @@ use vramscope_viewer::open::RecordingLoader;
 use vramscope_viewer::protocol::{FrameRequest, PageUpdate, Screen, Surface};
 use vramscope_viewer::ui::plain_text;
 
-use crate::files::{command, load_fixture, open};
+use crate::testing::{command, load_fixture, open, view_pictures};
 
 /// Collects the simulated recording.
 #[derive(Default)]
@@ -182,4 +182,18 @@ fn findings_are_one_click_from_their_view_and_moment() {
 /// Copies the details as text.
 fn copy_details(session: &mut Session, report: &mut SessionReport) {
     session.act(&[command("copy-details")], 0.0, report);
+}
+
+#[test]
+fn simulated_run_looks_as_before() {
+    let mut page = Page::open("cudnn_benchmark_all.pickle.gz");
+    page.run(&["filter whatif expandable_segments:True"]);
+    assert!(page.simulated().is_some());
+    view_pictures::check(
+        &mut page.session,
+        &[command("pane 0 whatif")],
+        Surface::Left,
+        "views/what_if",
+        "simulated_run",
+    );
 }
