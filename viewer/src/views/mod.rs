@@ -13,6 +13,7 @@ pub mod flame;
 pub mod fragmentation;
 pub mod heatmap;
 pub mod leaks;
+pub mod lifetimes;
 pub mod list;
 pub mod memory_table;
 pub mod peak;
@@ -40,6 +41,7 @@ static REGISTRY: &[Registration] = &[
     later::<steps::StepsView>(),
     later::<leaks::Leaks>(),
     later::<temporaries::Temporaries>(),
+    later::<lifetimes::Lifetimes>(),
     later::<events::Events>(),
     later::<list::AllocationList>(),
     later::<address::AddressHistory>(),
