@@ -386,6 +386,20 @@ fn commands_do_not_import_each_other() {
 }
 
 #[test]
+fn only_the_list_of_views_names_a_view() {
+    let mut found = sibling_imports(&root().join("viewer"), "src/views");
+    let folder = fs::read_dir(root().join("viewer/src/views")).expect("the folder exists");
+    let names: Vec<String> = folder.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    for file in
+        files().into_iter().filter(|file| file.path.starts_with("viewer/src/") && !file.path.contains("/views/"))
+    {
+        let named = names.iter().filter(|name| file.text.contains(&format!("views::{name}::")));
+        found.extend(named.map(|name| format!("{}: {name}", file.path)));
+    }
+    check("a view's folder is imported by viewer/src/views/mod.rs only", found);
+}
+
+#[test]
 fn lines_are_short_enough() {
     let long = files().into_iter().flat_map(|file| {
         let language = Language::of(&file.path).expect("only files of a known language are listed");

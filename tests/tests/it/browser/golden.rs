@@ -52,7 +52,7 @@ const RECORDINGS: [&str; 7] =
     ["gpt_varlen", "gpt_varlen_expandable", "resnet50_train", "leak_outputs", "oom_frag", "graphs", "ring"];
 /// Each view with a recording that it has something to show of, and how it is shown: the fragment
 /// of the page's URL.
-const VIEWS: [(&str, &str, &str); 19] = [
+const VIEWS: [(&str, &str, &str); 20] = [
     ("timeline", "gpt_varlen", ""),
     ("heatmap", "oom_frag", "panes=heatmap&event=700"),
     ("allocations", "resnet50_train", "panes=allocations"),
@@ -64,6 +64,7 @@ const VIEWS: [(&str, &str, &str); 19] = [
     ("steps", "resnet50_train", "panes=steps"),
     ("leaks", "leak_outputs", "panes=leaks"),
     ("temporaries", "resnet50_train", "panes=temporaries"),
+    ("lifetimes", "resnet50_train", "panes=lifetimes"),
     ("events", "oom_frag", "panes=events"),
     ("list", "ring", "panes=list"),
     ("address", "gpt_varlen", "panes=address;find:0x7f34c0ec0000"),
