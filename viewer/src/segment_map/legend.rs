@@ -4,7 +4,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, DurationNs};
 
 use super::badges::SegmentBadges;
-use super::content::{AgeUnit, ColorBy, Fill, HeatmapContent, size_at};
+use super::block_colors::{AgeUnit, ColorBy, Fill, HeatmapContent, size_at};
 use crate::draw::bitmap::Color;
 use crate::draw::theme::{Texture, Theme};
 

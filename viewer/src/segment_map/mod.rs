@@ -23,7 +23,7 @@
 //! Drawing visits only the blocks in view; the rows' positions depend only on the segments.
 
 mod badges;
-mod content;
+mod block_colors;
 mod draw;
 mod groups;
 mod labels;
@@ -37,7 +37,7 @@ mod slices;
 mod view;
 
 pub use badges::SegmentBadges;
-pub use content::{AgeScale, AgeUnit, ColorBy, Fill, FreedAt, HeatmapContent};
+pub use block_colors::{AgeScale, AgeUnit, ColorBy, Fill, FreedAt, HeatmapContent};
 pub(crate) use draw::draw_on;
 pub use draw::{Highlight, draw, draw_highlight, draw_placement};
 pub use groups::BlockGroups;

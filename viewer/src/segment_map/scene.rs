@@ -4,7 +4,7 @@ use vramscope_trace::sort::sort_by;
 use vramscope_trace::{Block, DeviceState, FreeSpace, Segment};
 
 use super::badges::SegmentBadges;
-use super::content::{Fill, HeatmapContent};
+use super::block_colors::{Fill, HeatmapContent};
 use super::labels::{self, Label, LineSums, ScrollBar};
 use super::layout::Layout;
 use super::legend::{self, FillBytes, LegendEntry};

@@ -2,7 +2,7 @@
 
 use vramscope_viewer::app::SessionReport;
 use vramscope_viewer::command::Command;
-use vramscope_viewer::commands::all;
+use vramscope_viewer::key_bindings::all;
 
 use crate::testing::open_bytes;
 use crate::testing::samples::{Sample, bytes};

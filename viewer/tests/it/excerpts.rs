@@ -137,7 +137,7 @@ fn commands_open_entries_of_the_gallery() {
         serde_json::from_str(include_str!("../../../www/examples/gallery.json")).expect("valid JSON");
     let entries = gallery["recordings"].as_array().expect("a list");
     let names: Vec<&str> = entries.iter().filter_map(|entry| entry["name"].as_str()).collect();
-    let commands = vramscope_viewer::commands::all();
+    let commands = vramscope_viewer::key_bindings::all();
     let opened: Vec<&str> = commands.iter().filter_map(|command| command.name.strip_prefix("example ")).collect();
     assert!(opened.len() == 3 && opened.iter().all(|name| names.contains(name)), "{opened:?} of {names:?}");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use vramscope_tests::fixtures::tour_recording;
 use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
-use vramscope_viewer::commands::{ListedCommand, all};
+use vramscope_viewer::key_bindings::{ListedCommand, all};
 
 /// Environment variable with the path of axe-core's script, which `cargo xtask test` downloads.
 const AXE_VARIABLE: &str = "VRAMSCOPE_AXE";

@@ -7,7 +7,7 @@ use super::app::App;
 use super::early_search::EarlySearch;
 use super::render::COMMAND;
 use crate::command::Command;
-use crate::commands::{Group, ListedCommand, all, key_name, matching};
+use crate::key_bindings::{Group, ListedCommand, all, key_name, matching};
 
 /// Fills the help dialog, and registers the listeners of the dialog with the list of commands,
 /// which run a command by `run`.

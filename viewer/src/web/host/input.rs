@@ -13,7 +13,7 @@ use super::app::App;
 use super::page_commands::{self, choose_file, run_text, toggle_help};
 use super::panel::BANDS;
 use super::render::COMMAND;
-use super::{controls, dialogs, editor, history, keys, splitters, start_page};
+use super::{controls, dialogs, editor, history, key_presses, splitters, start_page};
 use crate::bands::Band;
 use crate::command::{Command, Direction};
 use crate::model::PeakKind;
@@ -30,7 +30,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     listen_to_files(app)?;
     controls::listen(app)?;
     dialogs::listen(app, run_text)?;
-    keys::listen(app)?;
+    key_presses::listen(app)?;
     editor::listen(app)?;
     page_commands::listen_to_theme(app)?;
     splitters::listen(app)?;

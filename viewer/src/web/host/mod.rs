@@ -12,7 +12,7 @@ mod early_search;
 mod editor;
 mod history;
 mod input;
-mod keys;
+mod key_presses;
 mod list_scroll;
 mod page;
 mod page_commands;

@@ -7,7 +7,7 @@ use super::super::browser::window;
 use super::app::App;
 use super::page_commands;
 use crate::command::{Command, PageCommand};
-use crate::commands::{KeyPress, PREFIX_KEY, for_key};
+use crate::key_bindings::{KeyPress, PREFIX_KEY, for_key};
 
 /// Registers the listener for all key presses on the page.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {

@@ -1,4 +1,4 @@
-//! The inputs of the heatmap, and the properties of blocks that its colors can show.
+//! The properties of blocks that colors can show, and the inputs of a drawing of segments.
 
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
