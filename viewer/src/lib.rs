@@ -43,6 +43,7 @@ pub mod lateness;
 pub mod later;
 pub mod link;
 pub mod model;
+mod named;
 pub mod open;
 pub mod page_texts;
 mod pane_link;

@@ -1,36 +1,21 @@
 //! The sizes of timeline, panes and details panel, as the user has set them.
 
-/// A line between two parts of the page that the user can move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Splitter {
-    /// Below the timeline.
-    Timeline,
-    /// Between the panes.
-    Panes,
-    /// Before the details panel.
-    Details,
+use crate::named::named;
+
+named! {
+    /// A line between two parts of the page that the user can move.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Splitter {
+        /// Below the timeline.
+        Timeline = "timeline",
+        /// Between the panes.
+        Panes = "panes",
+        /// Before the details panel.
+        Details = "details",
+    }
 }
 
 impl Splitter {
-    /// All splitters.
-    pub const ALL: [Self; 3] = [Self::Timeline, Self::Panes, Self::Details];
-
-    /// Returns the name in commands, in the style sheet's variables and in the stored text.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Timeline => "timeline",
-            Self::Panes => "panes",
-            Self::Details => "details",
-        }
-    }
-
-    /// Returns the splitter with this [`name`](Self::name), or `None`.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|splitter| splitter.name() == name)
-    }
-
     /// Returns the smallest and the largest share that the user can set, in percent: of the page's
     /// height for the timeline, of the panes' width for the left pane, of the page's width for the
     /// details panel.

@@ -6,67 +6,36 @@ use vramscope_trace::{Block, Category, Definitions, DeviceState};
 use super::groups::BlockGroups;
 use crate::draw::bitmap::Color;
 use crate::draw::theme::{Texture, Theme};
+use crate::named::named;
 
-/// The property that a live block's color shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ColorBy {
-    /// Whether the block is allocated or pending free.
-    #[default]
-    State,
-    /// The block's category.
-    Category,
-    /// Time since the block was allocated, on a logarithmic scale.
-    Age,
-    /// The block's site: the call stack, scope and category of its request.
-    Site,
-    /// The scope path of the block's request.
-    Module,
-    /// The block's stream.
-    Stream,
-    /// The block's segment pool.
-    Pool,
-    /// The block's size, on a logarithmic scale.
-    Size,
-    /// Time since the block was allocated or, if it is pending free, freed; on a logarithmic scale.
-    LastChange,
+named! {
+    /// The property that a live block's color shows.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum ColorBy {
+        /// Whether the block is allocated or pending free.
+        #[default]
+        State = "state",
+        /// The block's category.
+        Category = "category",
+        /// The block's site: the call stack, scope and category of its request.
+        Site = "site",
+        /// The scope path of the block's request.
+        Module = "module",
+        /// The block's stream.
+        Stream = "stream",
+        /// The block's segment pool.
+        Pool = "pool",
+        /// Time since the block was allocated, on a logarithmic scale.
+        Age = "age",
+        /// Time since the block was allocated or, if it is pending free, freed; on a logarithmic
+        /// scale.
+        LastChange = "last-change",
+        /// The block's size, on a logarithmic scale.
+        Size = "size",
+    }
 }
 
 impl ColorBy {
-    /// All properties, in the order of menus.
-    pub const ALL: [Self; 9] = [
-        Self::State,
-        Self::Category,
-        Self::Site,
-        Self::Module,
-        Self::Stream,
-        Self::Pool,
-        Self::Age,
-        Self::LastChange,
-        Self::Size,
-    ];
-
-    /// Returns the property's name in links and for scripts, such as `state` or `last-change`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::State => "state",
-            Self::Category => "category",
-            Self::Age => "age",
-            Self::Site => "site",
-            Self::Module => "module",
-            Self::Stream => "stream",
-            Self::Pool => "pool",
-            Self::Size => "size",
-            Self::LastChange => "last-change",
-        }
-    }
-
-    /// Returns the property with this [`name`](Self::name), or `None` if no property has it.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|color_by| color_by.name() == name)
-    }
-
     /// Returns the property by which the blocks in [`HeatmapContent::groups`] must be grouped;
     /// `None` if the colors do not need groups. Colors by category work without groups too, but
     /// then show no inferred categories.

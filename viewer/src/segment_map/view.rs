@@ -1,69 +1,33 @@
 //! The user's view of the heatmap: scaling, order of the rows, zoom and scroll position.
 
-/// The scale of the heatmap: how many bytes a pixel stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scaling {
-    /// Every segment has its own scale, so that it is as wide as the map.
-    #[default]
-    EachSegment,
-    /// All segments have one scale, so that areas can be compared. Long segments continue on the
-    /// next line, small ones share a line.
-    Common,
-}
+use crate::named::named;
 
-impl Scaling {
-    /// Both scalings, in the order of menus.
-    pub const ALL: [Self; 2] = [Self::EachSegment, Self::Common];
-
-    /// Returns the scaling's name in links and for scripts: `segment` or `common`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EachSegment => "segment",
-            Self::Common => "common",
-        }
-    }
-
-    /// Returns the scaling with this [`name`](Self::name), or `None` if no scaling has it.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scaling| scaling.name() == name)
+named! {
+    /// The scale of the heatmap: how many bytes a pixel stands for.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Scaling {
+        /// Every segment has its own scale, so that it is as wide as the map.
+        #[default]
+        EachSegment = "segment",
+        /// All segments have one scale, so that areas can be compared. Long segments continue on
+        /// the next line, small ones share a line.
+        Common = "common",
     }
 }
 
-/// The order of the heatmap's rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SortBy {
-    /// Lowest address first.
-    #[default]
-    Address,
-    /// Largest segment first.
-    Size,
-    /// Default pool before private pools; small before large segments; then by stream.
-    Pool,
-    /// Segment with the largest free share of its bytes first.
-    FreeShare,
-}
-
-impl SortBy {
-    /// All orders, in the order of menus.
-    pub const ALL: [Self; 4] = [Self::Address, Self::Size, Self::Pool, Self::FreeShare];
-
-    /// Returns the order's name in links and for scripts: `address`, `size`, `pool` or `free`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Address => "address",
-            Self::Size => "size",
-            Self::Pool => "pool",
-            Self::FreeShare => "free",
-        }
-    }
-
-    /// Returns the order with this [`name`](Self::name), or `None` if no order has it.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|sort| sort.name() == name)
+named! {
+    /// The order of the heatmap's rows.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum SortBy {
+        /// Lowest address first.
+        #[default]
+        Address = "address",
+        /// Largest segment first.
+        Size = "size",
+        /// Default pool before private pools; small before large segments; then by stream.
+        Pool = "pool",
+        /// Segment with the largest free share of its bytes first.
+        FreeShare = "free",
     }
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use vramscope_insight::steps::Steps;
 
+use crate::named::named;
+
 /// Shortest range of time that the timeline shows, in nanoseconds; zooming in stops there.
 const MIN_TIME_NS: u64 = 100;
 /// Minimum number of events that the timeline shows; zooming in stops there.
@@ -11,36 +13,17 @@ const MIN_EVENTS: u64 = 8;
 /// Length of a step on an axis of steps; positions within a step are fractions of it.
 const STEP_LENGTH: u64 = 1 << 20;
 
-/// The unit of the timeline's horizontal axis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AxisKind {
-    /// Time.
-    #[default]
-    Time,
-    /// Events, all equally far apart.
-    Events,
-    /// Steps of a training run, all equally long.
-    Steps,
-}
-
-impl AxisKind {
-    /// All kinds, in the order in which a command cycles through them.
-    pub const ALL: [Self; 3] = [Self::Time, Self::Events, Self::Steps];
-
-    /// Returns the name in links, commands and menus.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Time => "time",
-            Self::Events => "events",
-            Self::Steps => "steps",
-        }
-    }
-
-    /// Returns the kind with this [`name`](Self::name), or `None`.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+named! {
+    /// The unit of the timeline's horizontal axis.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum AxisKind {
+        /// Time.
+        #[default]
+        Time = "time",
+        /// Events, all equally far apart.
+        Events = "events",
+        /// Steps of a training run, all equally long.
+        Steps = "steps",
     }
 }
 
