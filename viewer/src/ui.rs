@@ -45,6 +45,7 @@ pub enum Tag {
     Ol,
     Option,
     P,
+    Section,
     Select,
     Span,
     Summary,

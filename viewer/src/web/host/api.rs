@@ -1,7 +1,7 @@
 //! `window.vramscope`: the interface for scripts, tests and embedding pages. Its names and their
 //! meaning are stable.
 
-use js_sys::{Array, Function, JSON, Object, Promise, Reflect};
+use js_sys::{Array, JSON, Object, Promise, Reflect};
 use wasm_bindgen::prelude::*;
 
 use super::super::browser::window;
@@ -18,10 +18,7 @@ fn set(object: &Object, name: &str, value: impl Into<JsValue>) -> Result<(), JsV
 /// created.
 pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     let window = window()?;
-    let api = match Reflect::get(&window, &"vramscope".into())?.dyn_into::<Object>() {
-        Ok(object) => object,
-        Err(_) => Object::new(),
-    };
+    let api = Reflect::get(&window, &"vramscope".into())?.dyn_into::<Object>().unwrap_or_else(|_| Object::new());
     let files = app.clone();
     add_call(app, &api, "open", move |source, _| {
         let (source, objects) = source_of(&files, source);
@@ -59,7 +56,7 @@ pub(super) fn publish(app: &App) -> Result<(), JsValue> {
 fn source_of(app: &App, source: JsValue) -> (RecordingSource, Vec<JsValue>) {
     match source.as_string() {
         Some(url) => (RecordingSource::Url(url), Vec::new()),
-        None => (RecordingSource::File(app.0.state.borrow_mut().history.keep_file(&source)), vec![source]),
+        None => (RecordingSource::File(app.state.borrow_mut().history.keep_file(&source)), vec![source]),
     }
 }
 
@@ -82,15 +79,13 @@ fn add_call(
 
 /// Adds `state()` and `peak()`, which return the values of the last frame.
 fn add_state(app: &App, api: &Object) -> Result<(), JsValue> {
-    let described = app.clone();
-    let state = Closure::<dyn Fn() -> Result<JsValue, JsValue>>::new(move || {
-        JSON::parse(&described.0.state.borrow().state_json)
-    });
-    let state: Function = state.into_js_value().unchecked_into();
-    set(api, "state", state)?;
-    let described = app.clone();
-    let peak = Closure::<dyn Fn() -> Result<JsValue, JsValue>>::new(move || {
-        Reflect::get(&JSON::parse(&described.0.state.borrow().state_json)?, &"peak".into())
-    });
-    set(api, "peak", peak.into_js_value())
+    let add = |name: &str, describe: fn(JsValue) -> Result<JsValue, JsValue>| {
+        let app = app.clone();
+        let function = Closure::<dyn Fn() -> Result<JsValue, JsValue>>::new(move || {
+            describe(JSON::parse(&app.state.borrow().state_json)?)
+        });
+        set(api, name, function.into_js_value())
+    };
+    add("state", Ok)?;
+    add("peak", |state| Reflect::get(&state, &"peak".into()))
 }

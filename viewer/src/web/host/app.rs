@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use js_sys::{Function, JSON, Promise};
@@ -18,7 +19,7 @@ use super::page::Page;
 use super::page_history::PageHistory;
 use super::panel::Panel;
 use super::render::COMMAND;
-use super::screen::Display;
+use super::screen::{Display, register_font, show_picture};
 use crate::command::Command;
 use crate::pane_sizes::PaneSizes;
 use crate::protocol::{Action, Call, FrameRequest, FromEngine, PageStage, PageUpdate, ToEngine};
@@ -33,17 +34,15 @@ struct SizeObserver {
     _closure: Closure<dyn FnMut()>,
 }
 
-/// The state of the page: elements, pictures, texts, and input that the engine has not received.
+/// The state of the page: pictures, texts, and input that the engine has not received.
+#[derive(Default)]
 pub(super) struct PageState {
-    pub(super) page: Page,
     pub(super) display: Display,
     panel: Panel,
     /// The views in the panes, and how their lists are scrolled.
     lists: [(String, ListScroll); 2],
     /// The user's actions since the last frame was requested.
     actions: Vec<Action>,
-    /// Whether the pictures or the colors may have changed.
-    resized: bool,
     /// Number of lanes of devices for which the timeline has room.
     lanes: u8,
     pub(super) controls: Controls,
@@ -60,12 +59,26 @@ pub(super) struct PageState {
 
 /// A handle to the running page. Clones share one page.
 #[derive(Clone)]
-pub(super) struct App(pub(super) Rc<Inner>);
+pub(super) struct App {
+    pub(super) page: Rc<Page>,
+    inner: Rc<Inner>,
+}
+
+impl Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
 
 /// The running page that all [`App`] handles share.
+#[derive(Default)]
 pub(super) struct Inner {
     pub(super) state: RefCell<PageState>,
     port: RefCell<Option<Port>>,
+    /// Whether the engine knows the sizes of the pictures and the colors.
+    is_measured: Cell<bool>,
     /// Whether the browser will call back for a frame.
     is_frame_requested: Cell<bool>,
     /// Whether the engine is drawing a frame.
@@ -102,47 +115,14 @@ impl App {
         port: MessagePort,
         react: impl Fn(&Self, FromEngine, Vec<JsValue>) + 'static,
     ) -> Result<Self, JsValue> {
-        let page = Page::find(document)?;
-        let display = Display::new(&page)?;
-        let state = PageState {
-            page,
-            display,
-            panel: Panel::default(),
-            lists: Default::default(),
-            actions: Vec::new(),
-            resized: true,
-            lanes: 0,
-            controls: Controls::default(),
-            is_live: false,
-            is_connected: false,
-            state_json: "{}".to_owned(),
-            history: PageHistory::default(),
-            sizes: PaneSizes::default(),
-        };
-        let app = Self(Rc::new(Inner {
-            state: RefCell::new(state),
-            port: RefCell::new(None),
-            is_frame_requested: Cell::new(false),
-            is_frame_in_flight: Cell::new(false),
-            is_frame_wanted: Cell::new(false),
-            is_frame_urgent: Cell::new(false),
-            calls: RefCell::default(),
-            last_call: Cell::new(0),
-            is_choosing_second: Cell::new(false),
-            early_search: RefCell::new(None),
-            has_prefix_key: Cell::new(false),
-            start_script: RefCell::new(None),
-            on_ready: RefCell::new(None),
-            request: RefCell::new(None),
-            shown_pixels: RefCell::default(),
-            listeners: RefCell::new(Vec::new()),
-            size_observer: RefCell::new(None),
-        }));
+        let app = Self { page: Rc::new(Page::find(document)?), inner: Rc::default() };
+        register_font(&app.page)?;
+        app.state.borrow_mut().state_json = "{}".to_owned();
         let receiving = app.clone();
         let port = Port::new(port, move |message, objects| react(&receiving, message, objects))?;
-        *app.0.port.borrow_mut() = Some(port);
+        *app.port.borrow_mut() = Some(port);
         let requesting = app.clone();
-        *app.0.request.borrow_mut() = Some(Closure::new(move |clock_ms| requesting.request_frame(clock_ms)));
+        *app.request.borrow_mut() = Some(Closure::new(move |clock_ms| requesting.request_frame(clock_ms)));
         app.observe_size()?;
         Ok(app)
     }
@@ -151,44 +131,44 @@ impl App {
     /// event's type.
     pub(super) fn on<E: JsCast + 'static>(
         &self,
-        target: &EventTarget,
+        target: &impl AsRef<EventTarget>,
         name: &'static str,
         mut react: impl FnMut(&Self, E) + 'static,
     ) -> Result<(), JsValue> {
         let app = self.clone();
-        let listener = Listener::new(target, name, move |event: E| react(&app, event))?;
-        self.0.listeners.borrow_mut().push(listener);
+        let listener = Listener::new(target.as_ref(), name, move |event: E| react(&app, event))?;
+        self.listeners.borrow_mut().push(listener);
         Ok(())
     }
 
     /// Calls `action` when the button with element id `id` is pressed.
     pub(super) fn on_button(&self, id: &str, action: impl Fn(&Self) + 'static) -> Result<(), JsValue> {
-        let button = self.0.state.borrow().page.element(id)?;
+        let button = self.page.element(id)?;
         self.on(&button, "click", move |app: &Self, _: Event| action(app))
     }
 
     /// Sends a message to the engine with objects beside it.
     pub(super) fn send_with(&self, message: &ToEngine, objects: &[JsValue]) {
-        if let Some(port) = self.0.port.borrow().as_ref() {
+        if let Some(port) = self.port.borrow().as_ref() {
             port.send(message, objects, &[]);
         }
     }
 
     /// Sends a call to the engine with objects beside it; the promise resolves with its answer.
     pub(super) fn call(&self, call: Call, objects: &[JsValue]) -> Promise {
-        let number = self.0.last_call.get().wrapping_add(1);
-        self.0.last_call.set(number);
+        let number = self.last_call.get().wrapping_add(1);
+        self.last_call.set(number);
         let promise = Promise::new(&mut |resolve, reject| {
-            self.0.calls.borrow_mut().insert(number, (resolve, reject));
+            self.calls.borrow_mut().insert(number, (resolve, reject));
         });
-        let actions = std::mem::take(&mut self.0.state.borrow_mut().actions);
+        let actions = std::mem::take(&mut self.state.borrow_mut().actions);
         if !actions.is_empty() {
             self.send_with(&ToEngine::Actions(actions, now_ms()), &[]);
         }
         self.send_with(&ToEngine::Call(number, call), objects);
         // At once, because the caller may wait for the picture.
-        if self.0.is_frame_in_flight.get() {
-            self.0.is_frame_urgent.set(true);
+        if self.is_frame_in_flight.get() {
+            self.is_frame_urgent.set(true);
         } else {
             self.request_frame(now_ms());
         }
@@ -197,7 +177,7 @@ impl App {
 
     /// Adds an action of the user to the next frame's request, and requests that frame.
     pub(super) fn act(&self, action: Action) {
-        self.0.state.borrow_mut().actions.push(action);
+        self.state.borrow_mut().actions.push(action);
         self.want_frame();
     }
 
@@ -208,14 +188,14 @@ impl App {
 
     /// Requests a frame before the browser's next repaint, or after the one in flight.
     pub(super) fn want_frame(&self) {
-        if self.0.is_frame_in_flight.get() {
-            self.0.is_frame_wanted.set(true);
+        if self.is_frame_in_flight.get() {
+            self.is_frame_wanted.set(true);
             return;
         }
-        if self.0.is_frame_requested.replace(true) {
+        if self.is_frame_requested.replace(true) {
             return;
         }
-        if let (Ok(window), Some(request)) = (window(), self.0.request.borrow().as_ref()) {
+        if let (Ok(window), Some(request)) = (window(), self.request.borrow().as_ref()) {
             // Fails only while the page is being closed.
             let _ = window.request_animation_frame(request.as_ref().unchecked_ref());
         }
@@ -224,17 +204,16 @@ impl App {
     /// Sends the engine the request for a frame: the user's actions, and the sizes of the pictures
     /// if they have changed. If a frame is in flight, requests the next one after it.
     fn request_frame(&self, clock_ms: f64) {
-        self.0.is_frame_requested.set(false);
-        if self.0.is_frame_in_flight.get() {
-            return self.0.is_frame_wanted.set(true);
+        self.is_frame_requested.set(false);
+        if self.is_frame_in_flight.get() {
+            return self.is_frame_wanted.set(true);
         }
-        let mut state = self.0.state.borrow_mut();
-        let state = &mut *state;
-        let screen = std::mem::take(&mut state.resized).then(|| state.display.measure(&state.page));
+        let mut state = self.state.borrow_mut();
+        let screen = (!self.is_measured.replace(true)).then(|| state.display.measure(&self.page));
         let actions = std::mem::take(&mut state.actions);
-        self.0.is_frame_in_flight.set(true);
-        let buffers = self.0.shown_pixels.take();
-        if let Some(port) = self.0.port.borrow().as_ref() {
+        self.is_frame_in_flight.set(true);
+        let buffers = self.shown_pixels.take();
+        if let Some(port) = self.port.borrow().as_ref() {
             port.send(&ToEngine::Frame(FrameRequest { clock_ms, screen, actions }), &buffers, &buffers);
         }
     }
@@ -242,13 +221,13 @@ impl App {
     /// Shows a frame that the engine has drawn, and updates the browser's history.
     pub(super) fn show_frame(&self, mut update: PageUpdate, pixels: &[JsValue]) {
         let (link, entry) = (std::mem::take(&mut update.link), update.entry);
-        let is_wanted = self.show_content(update, pixels) | self.0.is_frame_wanted.take();
-        if self.0.is_frame_urgent.take() {
+        let is_wanted = self.show_content(update, pixels) | self.is_frame_wanted.take();
+        if self.is_frame_urgent.take() {
             self.request_frame(now_ms());
         } else if is_wanted {
             self.want_frame();
         }
-        if self.0.early_search.borrow().is_some() {
+        if self.early_search.borrow().is_some() {
             self.finish_early_search();
         }
         self.update_history(link, entry);
@@ -256,19 +235,17 @@ impl App {
 
     /// Shows the pictures, texts and contents of a frame. Returns true if another frame is wanted.
     fn show_content(&self, update: PageUpdate, pixels: &[JsValue]) -> bool {
-        let mut state = self.0.state.borrow_mut();
-        let state = &mut *state;
-        let shown = state.show_frame(&update, pixels);
-        if let Err(error) = shown {
-            state.page.show_message(&format!("{error:?}"));
+        let mut state = self.state.borrow_mut();
+        if let Err(error) = state.show_frame(&self.page, &update, pixels) {
+            self.page.show_message(&format!("{error:?}"));
         }
-        let pane_count = update.pane_count;
         state.state_json = update.state;
         // A pane that appears or gets a picture has another size.
-        state.resized |= state.page.set_pane_count(pane_count) || state.display.is_outdated(&state.page);
-        let is_wanted = update.is_animated || state.resized || !state.actions.is_empty();
-        self.0.is_frame_in_flight.set(false);
-        is_wanted
+        if self.page.set_pane_count(update.pane_count) || state.display.is_outdated(&self.page) {
+            self.is_measured.set(false);
+        }
+        self.is_frame_in_flight.set(false);
+        update.is_animated || !self.is_measured.get() || !state.actions.is_empty()
     }
 
     /// Moves the focus to the filter field for which the user has pressed the search key, with the
@@ -277,8 +254,8 @@ impl App {
         if !self.focus_search_field() {
             return;
         }
-        let Some(search) = self.0.early_search.take() else { return };
-        let field = self.0.state.borrow().page.search_field();
+        let Some(search) = self.early_search.take() else { return };
+        let field = self.page.search_field();
         if let Some(field) = field.filter(|_| !search.text.is_empty()) {
             field.set_value(&search.text);
             // Browsers report no change of a text that a script has set, not even after Enter.
@@ -293,7 +270,7 @@ impl App {
     /// has one.
     pub(super) fn focus_search_field(&self) -> bool {
         // Listeners for the focus may need the state.
-        let Some(field) = self.0.state.borrow().page.search_field() else { return false };
+        let Some(field) = self.page.search_field() else { return false };
         field.select();
         field.focus().is_ok()
     }
@@ -302,19 +279,17 @@ impl App {
     /// the pane.
     pub(super) fn scrolled(&self, pane: usize) {
         // Content that changes while a frame is shown is measured at its end.
-        let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
-        let state = &mut *state;
-        let rows = state.lists[pane].1.scrolled(&state.page.panes[pane].content);
-        let has_changed = rows.is_some();
+        let Ok(mut state) = self.state.try_borrow_mut() else { return };
+        let rows = state.lists[pane].1.scrolled(&self.page.panes[pane].content);
         state.tell_rows(pane, rows);
-        if has_changed {
+        if rows.is_some() {
             self.want_frame();
         }
     }
 
     /// Resolves or rejects the promise of call `number` with the engine's answer.
     pub(super) fn settle(&self, number: u32, result: Result<String, String>) {
-        let Some((resolve, reject)) = self.0.calls.borrow_mut().remove(&number) else { return };
+        let Some((resolve, reject)) = self.calls.borrow_mut().remove(&number) else { return };
         let _ = match result {
             Ok(json) => resolve.call1(&JsValue::UNDEFINED, &JSON::parse(&json).unwrap_or_default()),
             Err(error) => reject.call1(&JsValue::UNDEFINED, &error.into()),
@@ -324,25 +299,18 @@ impl App {
     /// Registers observers that request a frame with new sizes when the page's size or color scheme
     /// changes.
     fn observe_size(&self) -> Result<(), JsValue> {
-        let resized = |app: &Self| {
-            if let Ok(mut state) = app.0.state.try_borrow_mut() {
-                state.resized = true;
-            }
-            app.want_frame();
-        };
         let app = self.clone();
         let closure = Closure::<dyn FnMut()>::new(move || {
             app.update_lists();
-            resized(&app);
+            app.remeasure();
         });
         let observer = ResizeObserver::new(closure.as_ref().unchecked_ref())?;
-        let page = &self.0.state.borrow().page;
-        page.pictures.iter().for_each(|canvas| observer.observe(canvas));
-        page.panes.iter().for_each(|pane| observer.observe(&pane.content));
-        *self.0.size_observer.borrow_mut() = Some(SizeObserver { _observer: observer, _closure: closure });
-        self.on(window()?.as_ref(), "resize", move |app: &Self, _: Event| resized(app))?;
+        self.page.pictures.iter().for_each(|canvas| observer.observe(canvas));
+        self.page.panes.iter().for_each(|pane| observer.observe(&pane.content));
+        *self.size_observer.borrow_mut() = Some(SizeObserver { _observer: observer, _closure: closure });
+        self.on(&window()?, "resize", |app: &Self, _: Event| app.remeasure())?;
         if let Some(colors) = window()?.match_media("(prefers-color-scheme: dark)")? {
-            self.on(&colors, "change", move |app: &Self, _: Event| resized(app))?;
+            self.on(&colors, "change", |app: &Self, _: Event| app.remeasure())?;
         }
         Ok(())
     }
@@ -350,77 +318,74 @@ impl App {
     /// Scrolls long lists so that their requested rows stay in view after the panes' sizes have
     /// changed.
     fn update_lists(&self) {
-        let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
+        let Ok(mut state) = self.state.try_borrow_mut() else { return };
         for pane in 0..state.lists.len() {
-            state.update_list(pane);
+            state.update_list(&self.page, pane);
         }
     }
 
     /// Makes the next frame's request contain the current sizes and color scheme.
     pub(super) fn remeasure(&self) {
-        self.0.state.borrow_mut().resized = true;
+        self.is_measured.set(false);
         self.want_frame();
     }
 
     /// Shows the message of a panic without the page's state, which may be borrowed at this moment.
     pub(super) fn report_panic(&self, text: &str) {
-        let Some(document) = window().ok().and_then(|window| window.document()) else { return };
-        if let Some(element) = document.get_element_by_id("message-text") {
+        if let Ok(element) = self.page.element("message-text") {
             element.set_text_content(Some(text));
         }
-        if let Some(message) = document.get_element_by_id("message") {
-            let _ = message.remove_attribute("hidden");
-        }
+        self.page.set_hidden("message", false);
     }
 }
 
 impl PageState {
     /// Shows pictures, texts and contents of a frame. `pixels` has the pixels of its pictures.
-    fn show_frame(&mut self, update: &PageUpdate, pixels: &[JsValue]) -> Result<(), JsValue> {
+    fn show_frame(&mut self, page: &Page, update: &PageUpdate, pixels: &[JsValue]) -> Result<(), JsValue> {
         for (&(surface, width, height), pixels) in update.pictures.iter().zip(pixels) {
-            self.display.show(surface, width, height, pixels)?;
+            show_picture(page, surface, width, height, pixels)?;
         }
         if let Some(texts) = &update.texts {
             if texts.has_content {
-                self.page.set_stage(PageStage::Content, "", "");
+                page.set_stage(PageStage::Content, "", "");
             }
-            self.panel.show(&self.page, texts)?;
+            self.panel.show(page, texts)?;
         }
         if std::mem::replace(&mut self.lanes, update.lanes) != update.lanes {
-            self.page.element("app")?.style().set_property("--lanes", &update.lanes.to_string())?;
+            page.element("app")?.style().set_property("--lanes", &update.lanes.to_string())?;
         }
         if let Some(bar) = &update.timeline_bar {
-            self.panel.show_timeline_bar(&self.page, bar)?;
+            self.panel.show_timeline_bar(page, bar)?;
         }
         if let Some(tooltip) = &update.tooltip {
-            self.panel.show_tooltip(&self.page, tooltip, self.display.ratio())?;
+            self.panel.show_tooltip(page, tooltip, self.display.ratio())?;
         }
         if let Some(details) = &update.details {
-            self.panel.show_details(&self.page, details)?;
+            self.panel.show_details(page, details)?;
         }
         for (pane, content) in update.panes.iter().enumerate() {
             if let Some(content) = content {
-                self.panel.show_pane(&self.page, pane, content)?;
+                self.panel.show_pane(page, pane, content)?;
                 let (view, list) = &mut self.lists[pane];
                 if *view != content.view {
                     // On a narrow screen, one pane is beside the screen.
                     if !view.is_empty() {
-                        self.page.panes[pane].content.parent_element().inspect(Element::scroll_into_view);
+                        page.panes[pane].content.parent_element().inspect(Element::scroll_into_view);
                     }
                     view.clone_from(&content.view);
-                    list.reset(&self.page.panes[pane].content);
+                    list.reset(&page.panes[pane].content);
                 }
-                self.update_list(pane);
+                self.update_list(page, pane);
             }
         }
         (self.is_live, self.is_connected) = (update.is_live, update.is_connected);
-        self.show_controls();
+        self.show_controls(page);
         Ok(())
     }
 
     /// Scrolls the list of a pane to the row that the engine requests.
-    fn update_list(&mut self, pane: usize) {
-        let rows = self.lists[pane].1.updated(&self.page.panes[pane].content);
+    fn update_list(&mut self, page: &Page, pane: usize) {
+        let rows = self.lists[pane].1.updated(&page.panes[pane].content);
         self.tell_rows(pane, rows);
     }
 
@@ -433,7 +398,7 @@ impl PageState {
     }
 
     /// Shows the commands that the running program offers in their panel.
-    pub(super) fn show_controls(&self) {
-        self.controls.show(&self.page, self.is_live, self.is_connected);
+    pub(super) fn show_controls(&self, page: &Page) {
+        self.controls.show(page, self.is_live, self.is_connected);
     }
 }

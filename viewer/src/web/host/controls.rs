@@ -1,9 +1,10 @@
 //! Commands for the running program: record to a file, mark a moment, empty the cache.
 
-use js_sys::{Array, JSON, Object, Reflect};
+use js_sys::{Array, Reflect};
+use serde_json::json;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
-use web_sys::{Event, Headers, HtmlInputElement, KeyboardEvent, RequestInit, Response};
+use web_sys::{Event, Headers, KeyboardEvent, RequestInit, Response};
 
 use super::super::browser::{error_text, window};
 use super::app::App;
@@ -19,9 +20,9 @@ pub(super) fn load_commands(app: &App) {
     spawn_local(async move {
         // A server without the list offers no commands.
         let controls = fetch_commands().await.unwrap_or_default();
-        let mut state = app.0.state.borrow_mut();
+        let mut state = app.state.borrow_mut();
         state.controls = controls;
-        state.show_controls();
+        state.show_controls(&app.page);
     });
 }
 
@@ -42,56 +43,46 @@ async fn fetch_commands() -> Result<Controls, JsValue> {
 /// Opens the panel of the program's commands and moves the focus to the field for a mark's name.
 /// Returns false if the program accepts no marks or is not connected.
 pub(super) fn edit_mark(app: &App) -> bool {
-    let field = {
-        let state = app.0.state.borrow();
-        if !state.controls.offers(MARK) || !state.is_connected {
-            return false;
-        }
-        set_open(&state.page, true);
-        state.page.element("mark-name")
-    };
-    if let Ok(field) = field {
+    let state = app.state.borrow();
+    let can_mark = state.controls.offers(MARK) && state.is_connected;
+    drop(state);
+    if can_mark {
+        set_open(&app.page, true);
         // A disabled field takes no focus; the panel then says why it is disabled.
-        let _ = field.focus();
+        let _ = app.page.mark_name.focus();
     }
-    true
+    can_mark
 }
 
 /// Registers the listeners of the panel with the running program's commands.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     app.on_button("program", |app| {
-        let state = app.0.state.borrow();
-        if !close(&state.page) {
-            set_open(&state.page, true);
+        if !close(&app.page) {
+            set_open(&app.page, true);
         }
     })?;
     app.on_button("record-now", |app| send(app, RECORD, None))?;
-    app.on_button("empty-cache", |app| set_confirming(&app.0.state.borrow().page, true))?;
-    app.on_button("empty-cache-cancel", |app| set_confirming(&app.0.state.borrow().page, false))?;
+    app.on_button("empty-cache", |app| set_confirming(&app.page, true))?;
+    app.on_button("empty-cache-cancel", |app| set_confirming(&app.page, false))?;
     app.on_button("empty-cache-now", |app| {
-        set_confirming(&app.0.state.borrow().page, false);
+        set_confirming(&app.page, false);
         send(app, EMPTY_CACHE, None);
     })?;
-    let (form, field, panel) = {
-        let page = &app.0.state.borrow().page;
-        (page.element("control-mark")?, page.element("mark-name")?, page.element("controls")?)
-    };
-    let field: HtmlInputElement = field.dyn_into()?;
-    app.on(&form, "submit", move |app: &App, event: Event| {
+    app.on(&app.page.element("control-mark")?, "submit", |app: &App, event: Event| {
         event.prevent_default();
-        let name = field.value();
+        let name = app.page.mark_name.value();
         match name.trim() {
-            "" => show_result(&app.0.state.borrow().page, "Enter a name for the mark.", false),
+            "" => show_result(&app.page, "Enter a name for the mark.", false),
             name => {
                 send(app, MARK, Some(name));
-                field.set_value("");
+                app.page.mark_name.set_value("");
             }
         }
     })?;
-    app.on(&panel, "keydown", move |app: &App, event: KeyboardEvent| {
+    app.on(&app.page.element("controls")?, "keydown", |app: &App, event: KeyboardEvent| {
         if event.key() == "Escape" {
             event.stop_propagation();
-            set_open(&app.0.state.borrow().page, false);
+            set_open(&app.page, false);
         }
     })
 }
@@ -101,12 +92,12 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
 fn send(app: &App, command: &'static str, name: Option<&str>) {
     let request = request(name);
     let set_busy = |app: &App, is_busy: bool| {
-        let mut state = app.0.state.borrow_mut();
+        let mut state = app.state.borrow_mut();
         state.controls.is_busy = is_busy;
-        state.show_controls();
+        state.show_controls(&app.page);
     };
     set_busy(app, true);
-    show_result(&app.0.state.borrow().page, "…", true);
+    show_result(&app.page, "…", true);
     let app = app.clone();
     spawn_local(async move {
         let answer = match request {
@@ -114,10 +105,9 @@ fn send(app: &App, command: &'static str, name: Option<&str>) {
             Err(error) => Err(error),
         };
         set_busy(&app, false);
-        let state = app.0.state.borrow();
         match answer {
-            Ok(text) => show_result(&state.page, &text, true),
-            Err(error) => show_result(&state.page, &error_text(&error), false),
+            Ok(text) => show_result(&app.page, &text, true),
+            Err(error) => show_result(&app.page, &error_text(&error), false),
         }
     });
 }
@@ -127,9 +117,7 @@ fn request(name: Option<&str>) -> Result<RequestInit, JsValue> {
     let request = RequestInit::new();
     request.set_method("POST");
     if let Some(name) = name {
-        let body = Object::new();
-        Reflect::set(&body, &"name".into(), &name.into())?;
-        request.set_body(&JSON::stringify(&body)?.into());
+        request.set_body(&json!({ "name": name }).to_string().into());
         let headers = Headers::new()?;
         headers.set("content-type", "application/json")?;
         request.set_headers(&headers);

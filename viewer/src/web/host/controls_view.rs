@@ -57,8 +57,7 @@ impl Controls {
             true => "",
             false => NOT_CONNECTED,
         };
-        page.set_text("controls-unavailable-reason", reason);
-        page.set_hidden("controls-unavailable-reason", reason.is_empty());
+        page.set_optional_text("controls-unavailable-reason", reason);
         let is_disabled = !self.is_allowed || self.is_busy || !is_connected;
         for id in INPUTS {
             let Ok(element) = page.element(id) else { continue };

@@ -18,12 +18,12 @@ const FILE_IS_GONE: &str =
 /// Registers the listeners for changes of the page's address, such as going back.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     let window = window()?;
-    app.on(window.as_ref(), "popstate", |app: &App, _: Event| {
+    app.on(&window, "popstate", |app: &App, _: Event| {
         if let Some(sources) = entry_sources() {
             go_back(app, sources);
         }
     })?;
-    app.on(window.as_ref(), "hashchange", |app: &App, event: HashChangeEvent| {
+    app.on(&window, "hashchange", |app: &App, event: HashChangeEvent| {
         // An entry of the page itself has been handled.
         if entry_sources().is_some() {
             return;
@@ -55,7 +55,7 @@ fn go_back(app: &App, sources: Sources) {
     let hash = window().and_then(|window| window.location().hash()).unwrap_or_default();
     let fragment = hash.trim_start_matches('#').to_owned();
     let files = {
-        let history = &mut app.0.state.borrow_mut().history;
+        let history = &mut app.state.borrow_mut().history;
         history.written = (sources.clone(), fragment.clone());
         let files = history.files_of(&sources);
         history.going_back += u32::from(files.is_some());
@@ -63,7 +63,7 @@ fn go_back(app: &App, sources: Sources) {
     };
     match files {
         Some(files) => app.send_with(&ToEngine::GoBack(sources, fragment), &files),
-        None => app.0.state.borrow().page.show_message(FILE_IS_GONE),
+        None => app.page.show_message(FILE_IS_GONE),
     }
     app.want_frame();
 }
@@ -71,23 +71,23 @@ fn go_back(app: &App, sources: Sources) {
 impl App {
     /// Handles that the engine has finished going back to a view.
     pub(super) fn went_back(&self) {
-        let history = &mut self.0.state.borrow_mut().history;
+        let history = &mut self.state.borrow_mut().history;
         history.going_back = history.going_back.saturating_sub(1);
         self.want_frame();
     }
 
     /// Stores the sources of the recordings that the next frames show.
     pub(super) fn sources_changed(&self, sources: Sources) {
-        self.0.state.borrow_mut().history.shown.0 = sources;
+        self.state.borrow_mut().history.shown.0 = sources;
     }
 
     /// Updates the browser's history after a frame: `link` is the view as a URL fragment, `entry`
     /// the engine's number of entries.
     pub(super) fn update_history(&self, link: String, entry: u64) {
         // The address is used until the engine is ready.
-        let is_starting = self.0.on_ready.borrow().is_some();
-        let mut state = self.0.state.borrow_mut();
-        let is_shown = state.page.has_content();
+        let is_starting = self.on_ready.borrow().is_some();
+        let mut state = self.state.borrow_mut();
+        let is_shown = self.page.has_content();
         let history = &mut state.history;
         let before = std::mem::replace(&mut history.shown.1, link);
         let is_new = std::mem::replace(&mut history.entry, entry) != entry;
@@ -112,7 +112,7 @@ impl App {
 
     /// Writes the current view to the newest entry of the browser's history.
     fn write_link(&self) {
-        let mut state = self.0.state.borrow_mut();
+        let mut state = self.state.borrow_mut();
         let history = &mut state.history;
         history.is_scheduled = false;
         if history.going_back == 0 && history.shown != history.written {

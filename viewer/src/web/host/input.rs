@@ -5,14 +5,13 @@ use std::rc::Rc;
 
 use wasm_bindgen::prelude::*;
 use web_sys::{
-    DragEvent, Element, Event, HtmlCanvasElement, HtmlElement, HtmlInputElement, HtmlSelectElement, KeyboardEvent,
-    PointerEvent, WheelEvent,
+    DragEvent, Element, Event, HtmlInputElement, HtmlSelectElement, KeyboardEvent, PointerEvent, WheelEvent,
 };
 
 use super::app::App;
 use super::page_commands::{self, choose_file, run_text, toggle_help};
 use super::panel::BANDS;
-use super::render::COMMAND;
+use super::render::{closest, command_of};
 use super::{controls, dialogs, editor, history, key_presses, splitters, start_page};
 use crate::bands::Band;
 use crate::command::{Command, Direction};
@@ -59,7 +58,7 @@ fn spread(fingers: &[(i32, f64, f64)]) -> Option<(f64, (f64, f64))> {
 
 /// Registers the listeners of a picture: pointers, two fingers and the wheel.
 fn listen_to_picture(app: &App, surface: Surface) -> Result<(), JsValue> {
-    let canvas: HtmlCanvasElement = app.0.state.borrow().page.pictures[surface as usize].clone();
+    let canvas = &app.page.pictures[surface as usize];
     let fingers = Fingers::default();
     let is_pinching = Rc::new(Cell::new(false));
     for (name, kind) in [
@@ -69,11 +68,11 @@ fn listen_to_picture(app: &App, surface: Surface) -> Result<(), JsValue> {
         ("pointercancel", PointerKind::Leave),
         ("pointerleave", PointerKind::Leave),
     ] {
-        let (fingers, is_pinching, captured) = (fingers.clone(), is_pinching.clone(), canvas.clone());
-        app.on(&canvas, name, move |app: &App, event: PointerEvent| {
+        let (fingers, is_pinching) = (fingers.clone(), is_pinching.clone());
+        app.on(canvas, name, move |app: &App, event: PointerEvent| {
             if kind == PointerKind::Down {
                 // Without the capture, dragging merely ends at the picture's edge.
-                let _ = captured.set_pointer_capture(event.pointer_id());
+                let _ = app.page.pictures[surface as usize].set_pointer_capture(event.pointer_id());
             }
             let before = spread(&fingers.borrow());
             if event.pointer_type() == "touch" {
@@ -96,10 +95,10 @@ fn listen_to_picture(app: &App, surface: Surface) -> Result<(), JsValue> {
             send(app, surface, kind, (event.offset_x(), event.offset_y()), &event);
         })?;
     }
-    app.on(&canvas, "dblclick", move |app: &App, event: web_sys::MouseEvent| {
+    app.on(canvas, "dblclick", move |app: &App, event: web_sys::MouseEvent| {
         send(app, surface, PointerKind::DoubleClick, (event.offset_x(), event.offset_y()), &event);
     })?;
-    app.on(&canvas, "wheel", move |app: &App, event: WheelEvent| {
+    app.on(canvas, "wheel", move |app: &App, event: WheelEvent| {
         event.prevent_default();
         let (dx, dy) = wheel_pixels(&event);
         send(app, surface, PointerKind::Wheel(dx, dy), (event.offset_x(), event.offset_y()), &event);
@@ -120,7 +119,7 @@ fn track_finger(fingers: &mut Vec<(i32, f64, f64)>, kind: PointerKind, event: &P
 
 /// Sends a pointer event at a position in CSS pixels to the engine.
 fn send(app: &App, surface: Surface, kind: PointerKind, (x, y): (i32, i32), event: &web_sys::MouseEvent) {
-    let (x, y) = app.0.state.borrow().display.pixels(x, y);
+    let (x, y) = app.state.borrow().display.pixels(x, y);
     let is_touch = event.dyn_ref::<PointerEvent>().is_some_and(|event| event.pointer_type() == "touch");
     app.act(Action::Pointer(Pointer {
         surface,
@@ -157,56 +156,43 @@ fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
     for (band, [_, button, _]) in Band::ALL.into_iter().zip(BANDS) {
         app.on_button(button, move |app| app.command(Command::Band(band)))?;
     }
-    app.on_button("help-button", toggle_help)?;
+    app.on_button("help-button", |app| toggle_help(&app.page))?;
     app.on_button("open", choose_file)?;
     app.on_button("save", page_commands::save)?;
     app.on_button("empty-open", choose_file)?;
     app.on_button("progress-cancel", |app| app.send_with(&ToEngine::CancelOpening, &[]))?;
     app.on_button("message-close", |app| {
-        app.0.state.borrow().page.hide_message();
+        app.page.hide_message();
     })
 }
 
 /// Registers the listeners of the speed, device and event fields.
 fn listen_to_fields(app: &App) -> Result<(), JsValue> {
-    let (speed, device, event) = {
-        let page = &app.0.state.borrow().page;
-        (page.speed.clone(), page.device.clone(), page.event.clone())
-    };
-    app.on(&speed.clone(), "change", move |app: &App, _: Event| {
-        app.command(Command::Speed(usize::try_from(speed.selected_index()).unwrap_or(0)))
+    let page = &app.page;
+    app.on(&page.speed, "change", |app: &App, _: Event| {
+        app.command(Command::Speed(usize::try_from(app.page.speed.selected_index()).unwrap_or(0)))
     })?;
-    app.on(&device.clone(), "change", move |app: &App, _: Event| run_text(app, &format!("device {}", device.value())))?;
-    let field = event.clone();
-    app.on(&event, "change", move |app: &App, _: Event| {
-        run_text(app, &format!("seek {}", field.value()));
-        let _ = field.blur();
+    app.on(&page.device, "change", |app: &App, _: Event| {
+        run_text(app, &format!("device {}", app.page.device.value()))
     })?;
-    let field = event.clone();
-    app.on(&event, "keydown", move |app: &App, event: KeyboardEvent| {
+    app.on(&page.event, "change", |app: &App, _: Event| {
+        run_text(app, &format!("seek {}", app.page.event.value()));
+        let _ = app.page.event.blur();
+    })?;
+    app.on(&page.event, "keydown", |app: &App, event: KeyboardEvent| {
         if event.key() == "Escape" {
             // Anything but a number restores the field. Emptied first: leaving the field would go
             // to the number in it.
-            field.set_value("");
+            app.page.event.set_value("");
             app.command(Command::Seek(None));
-            let _ = field.blur();
+            let _ = app.page.event.blur();
         }
     })
 }
 
-/// Returns the element with a command that an event is for, and its command; `None` if there is
-/// none.
-fn command_of(event: &Event) -> Option<(Element, String)> {
-    let target = event.target()?.dyn_into::<Element>().ok()?;
-    let element = target.closest(&format!("[{COMMAND}]")).ok().flatten()?;
-    let command = element.get_attribute(COMMAND)?;
-    Some((element, command))
-}
-
 /// Returns true if an event is for a link, which the browser follows.
 fn is_link(event: &Event) -> bool {
-    let target = event.target().and_then(|target| target.dyn_into::<Element>().ok());
-    target.is_some_and(|target| target.tag_name() == "A")
+    closest(event, "*").is_some_and(|target| target.tag_name() == "A")
 }
 
 /// Returns the value of a field, or `None` for other elements.
@@ -218,16 +204,11 @@ fn value_of(element: &Element) -> Option<String> {
 /// Registers the listeners of the panes' and the details panel's content: clicks, changed fields
 /// and scrolling.
 fn listen_to_content(app: &App) -> Result<(), JsValue> {
-    let roots: Vec<HtmlElement> = {
-        let page = &app.0.state.borrow().page;
-        let panes = page.panes.iter();
-        let roots = panes.flat_map(|pane| [pane.controls.clone(), pane.legend.clone(), pane.content.clone()]);
-        let others =
-            [page.details.clone(), page.timeline_bar.clone(), page.element("empty")?, page.element("save-menu")?];
-        roots.chain(others).collect()
-    };
-    for root in roots {
-        app.on(&root, "click", |app: &App, event: Event| {
+    let page = &app.page;
+    let others = [&page.details, &page.timeline_bar, &page.element("empty")?, &page.element("save-menu")?];
+    let panes = page.panes.iter().flat_map(|pane| [&pane.controls, &pane.legend, &pane.content]);
+    for root in panes.chain(others) {
+        app.on(root, "click", |app: &App, event: Event| {
             if let Some((element, command)) = command_of(&event)
                 && value_of(&element).is_none()
                 && !is_link(&event)
@@ -236,14 +217,14 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
                 close_export(app);
             }
         })?;
-        app.on(&root, "change", |app: &App, event: Event| {
+        app.on(root, "change", |app: &App, event: Event| {
             if let Some((element, command)) = command_of(&event)
                 && let Some(value) = value_of(&element)
             {
                 run_text(app, &format!("{command} {value}"));
             }
         })?;
-        app.on(&root, "keydown", |app: &App, event: KeyboardEvent| {
+        app.on(root, "keydown", |app: &App, event: KeyboardEvent| {
             let is_row = |element: &Element| element.tag_name() == "TR" || element.tag_name() == "LI";
             if matches!(event.key().as_str(), "Enter" | " ")
                 && let Some((element, command)) = command_of(&event)
@@ -256,36 +237,30 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
             }
         })?;
     }
-    let document = app.0.state.borrow().page.document.clone();
-    app.on(&document, "pointerdown", |app: &App, event: Event| {
-        let target = event.target().and_then(|target| target.dyn_into::<Element>().ok());
-        if !target.is_some_and(|target| target.closest("details.export").is_ok_and(|menu| menu.is_some())) {
+    app.on(&page.document, "pointerdown", |app: &App, event: Event| {
+        if closest(&event, "details.export").is_none() {
             close_export(app);
         }
     })?;
-    for (pane, content) in [0, 1].map(|pane| (pane, app.0.state.borrow().page.panes[pane].content.clone())) {
-        app.on(&content, "scroll", move |app: &App, _: Event| app.scrolled(pane))?;
+    for (pane, elements) in page.panes.iter().enumerate() {
+        app.on(&elements.content, "scroll", move |app: &App, _: Event| app.scrolled(pane))?;
     }
     Ok(())
 }
 
 /// Closes the open export menu of a pane.
 fn close_export(app: &App) {
-    let menu = app.0.state.borrow().page.document.query_selector("details.export[open]").ok().flatten();
     // Fails only for invalid attribute names.
-    let _ = menu.map(|menu| menu.remove_attribute("open"));
+    let _ = app.page.query("details.export[open]").map(|menu| menu.remove_attribute("open"));
 }
 
 /// Registers the listeners for choosing a file and for dropping one on the page.
 fn listen_to_files(app: &App) -> Result<(), JsValue> {
-    let (file, document) = {
-        let state = app.0.state.borrow();
-        (state.page.file.clone(), state.page.document.clone())
-    };
-    app.on(&file.clone(), "change", move |app: &App, _: Event| {
-        let Some(chosen) = file.files().and_then(|files| files.get(0)) else { return };
-        if app.0.is_choosing_second.take() {
-            let number = app.0.state.borrow_mut().history.keep_file(&chosen);
+    let document = &app.page.document;
+    app.on(&app.page.file, "change", |app: &App, _: Event| {
+        let Some(chosen) = app.page.file.files().and_then(|files| files.get(0)) else { return };
+        if app.is_choosing_second.take() {
+            let number = app.state.borrow_mut().history.keep_file(&chosen);
             app.send_with(&ToEngine::CompareFile(number), &[chosen.into()]);
             app.want_frame();
         } else {
@@ -293,20 +268,20 @@ fn listen_to_files(app: &App) -> Result<(), JsValue> {
         }
     })?;
     for name in ["dragenter", "dragover"] {
-        app.on(&document, name, |app: &App, event: DragEvent| {
+        app.on(document, name, |app: &App, event: DragEvent| {
             event.prevent_default();
-            app.0.state.borrow().page.drop_overlay.set_hidden(false);
+            app.page.drop_overlay.set_hidden(false);
         })?;
     }
-    app.on(&document, "dragleave", |app: &App, event: DragEvent| {
+    app.on(document, "dragleave", |app: &App, event: DragEvent| {
         // There is a related target when the pointer moves to another element of the page.
         if event.related_target().is_none() {
-            app.0.state.borrow().page.drop_overlay.set_hidden(true);
+            app.page.drop_overlay.set_hidden(true);
         }
     })?;
-    app.on(&document, "drop", move |app: &App, event: DragEvent| {
+    app.on(document, "drop", |app: &App, event: DragEvent| {
         event.prevent_default();
-        app.0.state.borrow().page.drop_overlay.set_hidden(true);
+        app.page.drop_overlay.set_hidden(true);
         if let Some(dropped) = event.data_transfer().and_then(|data| start_page::dropped(app, &data)) {
             page_commands::open_file(app, &dropped);
         }

@@ -11,14 +11,10 @@ use crate::key_bindings::{KeyPress, PREFIX_KEY, for_key};
 
 /// Registers the listener for all key presses on the page.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
-    app.on(window()?.as_ref(), "keydown", |app: &App, event: KeyboardEvent| {
+    app.on(&window()?, "keydown", |app: &App, event: KeyboardEvent| {
         let key = event.key();
         let has_modifier = event.ctrl_key() || event.meta_key() || event.alt_key();
-        if !has_modifier && is_for_early_search(app, &key) {
-            event.prevent_default();
-            return;
-        }
-        if key == "Escape" && leave_field_of_pane(app) {
+        if !has_modifier && is_for_early_search(app, &key) || key == "Escape" && leave_field_of_pane(app) {
             event.prevent_default();
             return;
         }
@@ -27,10 +23,10 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
         if matches!(key.as_str(), "Shift" | "Control" | "Alt" | "Meta") {
             return;
         }
-        let is_second = app.0.has_prefix_key.take();
+        let is_second = app.has_prefix_key.take();
         if press.notation() == PREFIX_KEY && !is_second && !is_for_focused_element(app, &event) {
             event.prevent_default();
-            app.0.has_prefix_key.set(true);
+            app.has_prefix_key.set(true);
             return;
         }
         let Some(command) = for_key(press, is_second).filter(|_| !event.alt_key()) else { return };
@@ -51,7 +47,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
 /// Returns true if a key is added to a search whose field is not on the page yet. Otherwise that
 /// search, if any, ends.
 fn is_for_early_search(app: &App, key: &str) -> bool {
-    let mut search = app.0.early_search.borrow_mut();
+    let mut search = app.early_search.borrow_mut();
     let is_taken = search.as_mut().is_some_and(|search| search.press(key));
     if !is_taken {
         *search = None;
@@ -62,24 +58,22 @@ fn is_for_early_search(app: &App, key: &str) -> bool {
 /// Removes the focus from a field in a pane's header, so that keys are commands again. Returns
 /// false if no such field has the focus.
 fn leave_field_of_pane(app: &App) -> bool {
-    let active = app.0.state.borrow().page.document.active_element();
+    let active = app.page.document.active_element();
     let field = active.filter(|element| element.closest(".pane-controls").is_ok_and(|controls| controls.is_some()));
-    let Some(field) = field.and_then(|element| element.dyn_into::<HtmlInputElement>().ok()) else { return false };
-    // The field's listener for changes borrows the state.
-    field.blur().is_ok()
+    let field = field.and_then(|element| element.dyn_into::<HtmlInputElement>().ok());
+    field.is_some_and(|field| field.blur().is_ok())
 }
 
 /// Returns true if the focused element, such as a text field, uses the key itself, so that the key
 /// is no command.
 fn is_for_focused_element(app: &App, event: &KeyboardEvent) -> bool {
-    let state = app.0.state.borrow();
-    if state.page.help.open() {
+    if app.page.help.open() {
         return event.key() != "?";
     }
-    if state.page.document.query_selector("dialog[open]").is_ok_and(|dialog| dialog.is_some()) {
+    if app.page.query("dialog[open]").is_some() {
         return true;
     }
-    let Some(active) = state.page.document.active_element() else { return false };
+    let Some(active) = app.page.document.active_element() else { return false };
     match active.tag_name().as_str() {
         "INPUT" => true,
         // A list has no text to undo changes of.

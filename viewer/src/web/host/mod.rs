@@ -53,15 +53,15 @@ pub fn start(file: Option<File>, connect: Option<Function>, script: Option<Funct
 fn start_app(file: Option<File>, connect: Option<&Function>, script: Option<Function>) -> Result<Promise, JsValue> {
     let document = window()?.document().ok_or("the window has no document")?;
     let app = App::new(&document, engine_port(connect)?, react)?;
-    *app.0.start_script.borrow_mut() = script;
+    *app.start_script.borrow_mut() = script;
     let reporting = app.clone();
     panic_message::report_to(move |text| reporting.report_panic(&text));
     input::listen(&app)?;
     api::publish(&app)?;
     let address = window()?.location().href()?;
-    let ready = Promise::new(&mut |resolve, _| *app.0.on_ready.borrow_mut() = Some(resolve));
+    let ready = Promise::new(&mut |resolve, _| *app.on_ready.borrow_mut() = Some(resolve));
     let objects: Vec<JsValue> = file.into_iter().map(JsValue::from).collect();
-    let embedded = objects.first().map(|file| RecordingSource::File(app.0.state.borrow_mut().history.keep_file(file)));
+    let embedded = objects.first().map(|file| RecordingSource::File(app.state.borrow_mut().history.keep_file(file)));
     app.send_with(&ToEngine::Start { address, file: embedded.unwrap_or_default() }, &objects);
     app.want_frame();
     Ok(ready)
@@ -83,7 +83,7 @@ fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
     match message {
         FromEngine::Frame(frame) => {
             app.show_frame(*frame, &objects);
-            *app.0.shown_pixels.borrow_mut() = objects;
+            *app.shown_pixels.borrow_mut() = objects;
         }
         FromEngine::FrameWanted(delay_ms) if delay_ms > 1.0 => {
             let app = app.clone();
@@ -91,17 +91,17 @@ fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
         }
         FromEngine::FrameWanted(_) => app.want_frame(),
         FromEngine::Answer(number, result) => app.settle(number, result),
-        FromEngine::Message(Some(text)) => app.0.state.borrow().page.show_message(&text),
-        FromEngine::Message(None) => drop(app.0.state.borrow().page.hide_message()),
+        FromEngine::Message(Some(text)) => app.page.show_message(&text),
+        FromEngine::Message(None) => drop(app.page.hide_message()),
         FromEngine::Stage(stage, title, text) => {
-            app.0.state.borrow().page.set_stage(stage, &title, &text);
+            app.page.set_stage(stage, &title, &text);
             if stage == PageStage::StartPage {
                 start_page::show(app);
             }
         }
-        FromEngine::Progress(progress) => app.0.state.borrow().page.show_progress(progress),
+        FromEngine::Progress(progress) => app.page.show_progress(progress),
         FromEngine::Download { name, url } => {
-            let page = &app.0.state.borrow().page;
+            let page = &app.page;
             if let Err(error) = save::download(&page.document, objects.first(), &url, &name) {
                 page.show_message(&format!("cannot save the recording: {error:?}"));
             }
@@ -115,7 +115,7 @@ fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
         FromEngine::WentBack => app.went_back(),
         FromEngine::LoadControls => controls::load_commands(app),
         FromEngine::Ready => {
-            if let Some(on_ready) = app.0.on_ready.take() {
+            if let Some(on_ready) = app.on_ready.take() {
                 let _ = on_ready.call0(&JsValue::UNDEFINED);
             }
             app.want_frame();

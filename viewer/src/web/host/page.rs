@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use wasm_bindgen::prelude::*;
 use web_sys::{
-    Document, Element, HtmlCanvasElement, HtmlDialogElement, HtmlElement, HtmlInputElement, HtmlSelectElement,
+    CanvasRenderingContext2d, Document, Element, HtmlCanvasElement, HtmlDialogElement, HtmlElement, HtmlInputElement,
+    HtmlSelectElement,
 };
 
 use crate::protocol::PageStage;
@@ -31,6 +32,8 @@ pub(super) struct Page {
     pub(super) document: Document,
     /// The pictures, in the order of `Surface::ALL`.
     pub(super) pictures: [HtmlCanvasElement; 3],
+    /// The drawing contexts of the pictures.
+    pub(super) contexts: [CanvasRenderingContext2d; 3],
     /// The bar above the timeline.
     pub(super) timeline_bar: HtmlElement,
     /// The tooltip of the timeline.
@@ -43,6 +46,11 @@ pub(super) struct Page {
     pub(super) file: HtmlInputElement,
     pub(super) help: HtmlDialogElement,
     pub(super) command_list: HtmlDialogElement,
+    /// The field of the list of commands.
+    pub(super) command_text: HtmlInputElement,
+    pub(super) mark_name: HtmlInputElement,
+    pub(super) editor: HtmlDialogElement,
+    pub(super) editor_template: HtmlInputElement,
     pub(super) details: HtmlElement,
     /// Shown while a file is dragged over the page.
     pub(super) drop_overlay: HtmlElement,
@@ -57,6 +65,12 @@ fn find<T: JsCast>(document: &Document, id: &str) -> Result<T, JsValue> {
     element.dyn_into().map_err(|_| format!("#{id} is an element of an unexpected type").into())
 }
 
+/// Returns the drawing context of a canvas.
+pub(super) fn context_2d(canvas: &HtmlCanvasElement) -> Result<CanvasRenderingContext2d, JsValue> {
+    let context = canvas.get_context("2d")?.ok_or("the browser does not support 2D canvases")?;
+    context.dyn_into().map_err(JsValue::from)
+}
+
 impl Page {
     /// Finds the page's elements in a document; an error names an element that is missing.
     pub(super) fn find(document: &Document) -> Result<Self, JsValue> {
@@ -67,9 +81,12 @@ impl Page {
                 content: find(document, &format!("content-{name}"))?,
             })
         };
+        let pictures = [find(document, "timeline")?, find(document, "picture-left")?, find(document, "picture-right")?];
+        let [timeline, left, right] = &pictures;
         Ok(Self {
             document: document.clone(),
-            pictures: [find(document, "timeline")?, find(document, "picture-left")?, find(document, "picture-right")?],
+            contexts: [context_2d(timeline)?, context_2d(left)?, context_2d(right)?],
+            pictures,
             timeline_bar: find(document, "timeline-bar")?,
             timeline_tooltip: find(document, "timeline-tooltip")?,
             panes: [pane("left")?, pane("right")?],
@@ -79,6 +96,10 @@ impl Page {
             file: find(document, "file")?,
             help: find(document, "help")?,
             command_list: find(document, "command-list")?,
+            command_text: find(document, "command-text")?,
+            mark_name: find(document, "mark-name")?,
+            editor: find(document, "editor")?,
+            editor_template: find(document, "editor-template")?,
             details: find(document, "details")?,
             drop_overlay: find(document, "veil")?,
             message: find(document, "message")?,
@@ -89,6 +110,11 @@ impl Page {
     /// Returns the element `id`; an error if it is missing.
     pub(super) fn element(&self, id: &str) -> Result<HtmlElement, JsValue> {
         find(&self.document, id)
+    }
+
+    /// Returns the first element that a CSS selector matches.
+    pub(super) fn query(&self, selector: &str) -> Option<Element> {
+        self.document.query_selector(selector).ok().flatten()
     }
 
     /// Sets the text of the element `id`; does nothing if it is missing. Markup in the text is not
@@ -113,6 +139,13 @@ impl Page {
     /// missing.
     pub(super) fn set_data(&self, id: &str, name: &str, value: &str) {
         self.set_attribute(id, &format!("data-{name}"), value);
+    }
+
+    /// Sets the text of the element `id`, or hides the element if the text is empty; does nothing if
+    /// it is missing.
+    pub(super) fn set_optional_text(&self, id: &'static str, text: &str) {
+        self.set_text(id, text);
+        self.set_hidden(id, text.is_empty());
     }
 
     /// Sets an attribute of the element `id`; does nothing if the element is missing.
@@ -150,8 +183,7 @@ impl Page {
 
     /// Returns true if the page shows a recording.
     pub(super) fn has_content(&self) -> bool {
-        let app = self.document.get_element_by_id("app");
-        app.and_then(|app| app.get_attribute("data-stage")).as_deref() == Some("shown")
+        self.query("#app[data-stage=shown]").is_some()
     }
 
     /// Returns the filter field of the pane with the focus, else of the right pane, where views
@@ -208,13 +240,9 @@ impl Page {
         was_shown
     }
 
-    /// Creates an element of type `tag` with a class (empty: none) and a text; the caller adds it
-    /// to the page.
-    pub(super) fn create(&self, tag: &str, class: &str, text: &str) -> Result<Element, JsValue> {
+    /// Creates an element of type `tag` with a text; the caller adds it to the page.
+    pub(super) fn create(&self, tag: &str, text: &str) -> Result<Element, JsValue> {
         let element = self.document.create_element(tag)?;
-        if !class.is_empty() {
-            element.set_class_name(class);
-        }
         element.set_text_content(Some(text));
         Ok(element)
     }

@@ -7,6 +7,7 @@ use web_sys::HtmlElement;
 
 use super::super::browser::{error_text, run_after, window};
 use super::app::App;
+use super::page::Page;
 use super::{controls, controls_view, dialogs, editor, history, splitters, start_page, storage};
 use crate::command::{Command, PageCommand};
 use crate::protocol::ToEngine;
@@ -20,7 +21,7 @@ const COPIED: &str = "Copied to the clipboard";
 pub(super) fn run_text(app: &App, text: &str) {
     match Command::parse(text) {
         Ok(command) => run(app, command),
-        Err(message) => app.0.state.borrow().page.show_message(&message),
+        Err(message) => app.page.show_message(&message),
     }
 }
 
@@ -28,17 +29,19 @@ pub(super) fn run_text(app: &App, text: &str) {
 pub(super) fn run(app: &App, command: Command) {
     if command != Command::Page(PageCommand::Escape) {
         close_menu(app);
-        app.0.state.borrow().page.hide_message();
+        app.page.hide_message();
     }
     let Command::Page(command) = command else { return app.command(command) };
     match command {
         PageCommand::Open => choose_file(app),
-        PageCommand::Compare => choose_second_file(app),
+        PageCommand::Compare => show_file_dialog(app, true),
         PageCommand::Save => save(app),
-        PageCommand::SaveExcerpt(is_range, is_redacted) => save_excerpt(app, is_range, is_redacted),
+        PageCommand::SaveExcerpt(is_range, is_redacted) => {
+            app.send_with(&ToEngine::SaveExcerpt { is_range, is_redacted }, &[]);
+        }
         PageCommand::CopyLines => copy_lines(app),
         PageCommand::Copy(text) => copy(app, text),
-        PageCommand::Help => toggle_help(app),
+        PageCommand::Help => toggle_help(&app.page),
         PageCommand::Commands => dialogs::show_command_list(app),
         PageCommand::Search => dialogs::focus_search(app),
         PageCommand::MarkNow => {
@@ -61,33 +64,26 @@ pub(super) fn save(app: &App) {
     app.send_with(&ToEngine::Save, &[]);
 }
 
-/// Requests an excerpt from the engine, to save it as a file: the selected or visible range
-/// (`is_range`) or everything, without names if `is_redacted`.
-fn save_excerpt(app: &App, is_range: bool, is_redacted: bool) {
-    app.send_with(&ToEngine::SaveExcerpt { is_range, is_redacted }, &[]);
-}
-
 /// Copies the start page's lines of code that record a PyTorch program.
 fn copy_lines(app: &App) {
-    let lines = app.0.state.borrow().page.element("record-lines").ok().and_then(|lines| lines.text_content());
+    let lines = app.page.element("record-lines").ok().and_then(|lines| lines.text_content());
     copy(app, lines.unwrap_or_default());
 }
 
 /// Opens a file that the user has chosen.
 pub(super) fn open_file(app: &App, file: &JsValue) {
-    let number = app.0.state.borrow_mut().history.keep_file(file);
+    let number = app.state.borrow_mut().history.keep_file(file);
     app.send_with(&ToEngine::OpenFile(number), std::slice::from_ref(file));
     app.want_frame();
 }
 
 /// Opens or closes the help dialog.
-pub(super) fn toggle_help(app: &App) {
-    let help = app.0.state.borrow().page.help.clone();
-    if help.open() {
-        help.close();
+pub(super) fn toggle_help(page: &Page) {
+    if page.help.open() {
+        page.help.close();
     } else {
         // Fails only if it is open already.
-        let _ = help.show_modal();
+        let _ = page.help.show_modal();
     }
 }
 
@@ -98,18 +94,12 @@ pub(super) fn choose_file(app: &App) {
     }
 }
 
-/// Opens the browser's dialog for choosing a file to compare with the recording on the page.
-fn choose_second_file(app: &App) {
-    show_file_dialog(app, true);
-}
-
 /// Opens the browser's dialog for choosing a file, to show it or to compare with it (`is_second`).
 fn show_file_dialog(app: &App, is_second: bool) {
-    app.0.is_choosing_second.set(is_second);
-    let file = app.0.state.borrow().page.file.clone();
+    app.is_choosing_second.set(is_second);
     // Cleared, so that choosing this file again counts as a change.
-    file.set_value("");
-    file.click();
+    app.page.file.set_value("");
+    app.page.file.click();
 }
 
 /// Copies a text to the clipboard. The focused button shows for a moment that this is done; if no
@@ -117,11 +107,9 @@ fn show_file_dialog(app: &App, is_second: bool) {
 pub(super) fn copy(app: &App, text: String) {
     let app = app.clone();
     spawn_local(async move {
-        let result = write_to_clipboard(&text).await;
-        let state = app.0.state.borrow();
-        match result {
+        match write_to_clipboard(&text).await {
             Ok(()) => {
-                let focused = state.page.document.active_element();
+                let focused = app.page.document.active_element();
                 match focused.filter(|element| element.tag_name() == "BUTTON") {
                     Some(button) => {
                         // Fails only for invalid attribute names.
@@ -129,15 +117,14 @@ pub(super) fn copy(app: &App, text: String) {
                         run_after(COPIED_MS, move || drop(button.remove_attribute("data-done")));
                     }
                     None => {
-                        state.page.show_message(COPIED);
-                        drop(state);
-                        run_after(COPIED_MS, move || app.0.state.borrow().page.hide_message_of(COPIED));
+                        app.page.show_message(COPIED);
+                        run_after(COPIED_MS, move || app.page.hide_message_of(COPIED));
                     }
                 }
             }
             Err(error) => {
                 let error = error_text(&error);
-                state.page.show_message(&format!("cannot copy: the browser refused access to the clipboard ({error})"));
+                app.page.show_message(&format!("cannot copy: the browser refused access to the clipboard ({error})"));
             }
         }
     });
@@ -158,7 +145,7 @@ const THEME: &str = "theme";
 
 /// Switches to the next color scheme: the system's, light, dark. The browser stores the choice.
 fn switch_theme(app: &App) {
-    let root = app.0.state.borrow().page.document.document_element();
+    let root = app.page.document.document_element();
     let theme = match root.and_then(|root| root.get_attribute("data-theme")).as_deref() {
         None => "light",
         Some("light") => "dark",
@@ -176,30 +163,25 @@ pub(super) fn listen_to_theme(app: &App) -> Result<(), JsValue> {
 
 /// Applies the light or the dark color scheme, or the system's if `theme` is empty.
 fn apply_theme(app: &App, theme: &str) {
-    {
-        let page = &app.0.state.borrow().page;
-        if let Some(root) = page.document.document_element() {
-            // Fails only for invalid attribute names.
-            let _ = match theme {
-                "light" | "dark" => root.set_attribute("data-theme", theme),
-                _ => root.remove_attribute("data-theme"),
-            };
-        }
-        let label = format!("Colors: {} (Shift+T)", if theme.is_empty() { "as the system" } else { theme });
-        page.set_attribute("theme", "title", &label);
-        page.set_attribute("theme", "aria-label", &label);
+    let page = &app.page;
+    if let Some(root) = page.document.document_element() {
+        // Fails only for invalid attribute names.
+        let _ = match theme {
+            "light" | "dark" => root.set_attribute("data-theme", theme),
+            _ => root.remove_attribute("data-theme"),
+        };
     }
+    let label = format!("Colors: {} (Shift+T)", if theme.is_empty() { "as the system" } else { theme });
+    page.set_attribute("theme", "title", &label);
+    page.set_attribute("theme", "aria-label", &label);
     app.remeasure();
 }
 
 /// Executes the command `escape`: closes the menu, the start page, the message or the panel of the
 /// program's commands; if none is open, clears the selection.
 fn escape(app: &App) {
-    let has_closed = close_menu(app) || start_page::close(app) || {
-        let state = app.0.state.borrow();
-        state.page.hide_message() || controls_view::close(&state.page)
-    };
-    if !has_closed {
+    let page = &app.page;
+    if !(close_menu(app) || start_page::close(app) || page.hide_message() || controls_view::close(page)) {
         app.command(Command::Deselect);
     }
 }
@@ -207,16 +189,15 @@ fn escape(app: &App) {
 /// Closes the menu for saving, or the export menu of a pane, and moves the focus to the menu's
 /// button. Returns true if one was open.
 fn close_menu(app: &App) -> bool {
-    let document = app.0.state.borrow().page.document.clone();
-    let find = |selector| document.query_selector(selector).ok().flatten();
-    if let Some(menu) = find(".export[open]") {
-        if let Some(button) = find(".export[open]:focus-within summary").and_then(|button| button.dyn_into().ok()) {
+    if let Some(menu) = app.page.query(".export[open]") {
+        let button = app.page.query(".export[open]:focus-within summary");
+        if let Some(button) = button.and_then(|button| button.dyn_into().ok()) {
             // Fails only in documents without a window.
             let _ = HtmlElement::focus(&button);
         }
         return menu.remove_attribute("open").is_ok();
     }
-    let menu = find("#save-menu:popover-open");
+    let menu = app.page.query("#save-menu:popover-open");
     let close =
         menu.as_ref().and_then(|menu| Reflect::get(menu, &"hidePopover".into()).ok()?.dyn_into::<Function>().ok());
     menu.zip(close).is_some_and(|(menu, close)| close.call0(&menu).is_ok())

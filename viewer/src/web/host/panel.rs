@@ -93,7 +93,7 @@ impl Panel {
             self.devices.clone_from(&texts.devices);
             page.device.set_text_content(None);
             for (device, name) in &texts.devices {
-                let option = page.create("option", "", name)?;
+                let option = page.create("option", name)?;
                 option.set_attribute("value", &device.to_string())?;
                 page.device.append_child(&option)?;
             }
@@ -115,14 +115,10 @@ fn bool_name(value: bool) -> &'static str {
 fn show_source(page: &Page, texts: &PageTexts) {
     page.set_text("source", &texts.source);
     let (kind, badge) = texts.badge.as_ref().map_or(("", ""), |(kind, text)| (badge_kind_name(*kind), text));
-    page.set_text("badge", badge);
+    page.set_optional_text("badge", badge);
     page.set_data("badge", "kind", kind);
-    page.set_hidden("badge", badge.is_empty());
-    page.set_text("rate", &texts.rate);
-    page.set_hidden("rate", texts.rate.is_empty());
-    let missed = texts.counters.missed.as_deref();
-    page.set_text("missed", missed.unwrap_or_default());
-    page.set_hidden("missed", missed.is_none());
+    page.set_optional_text("rate", &texts.rate);
+    page.set_optional_text("missed", texts.counters.missed.as_deref().unwrap_or_default());
     if page.document.title() != texts.title {
         page.document.set_title(&texts.title);
     }
@@ -172,7 +168,7 @@ fn show_transport(page: &Page, transport: &TransportTexts) {
     page.set_hidden("live", !transport.has_live);
     if page.speed.options().length() == 0 {
         for speed in SPEEDS {
-            if let Ok(option) = page.create("option", "", &speed.text()) {
+            if let Ok(option) = page.create("option", &speed.text()) {
                 let _ = page.speed.append_child(&option);
             }
         }

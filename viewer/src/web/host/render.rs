@@ -2,7 +2,7 @@
 //! elements.
 
 use wasm_bindgen::prelude::*;
-use web_sys::{Document, Element as HtmlNode, HtmlElement, HtmlInputElement, HtmlSelectElement};
+use web_sys::{Document, Element as HtmlNode, Event, HtmlElement, HtmlInputElement, HtmlSelectElement};
 
 use crate::draw::bitmap::Color;
 use crate::editor_link::is_safe;
@@ -155,4 +155,18 @@ fn set_values(shown: &HtmlNode, before: &Element, after: &Element) {
             input.set_value(value);
         }
     }
+}
+
+/// Returns the element that an event is for, or the closest one around it that a CSS selector
+/// matches.
+pub(super) fn closest(event: &Event, selector: &str) -> Option<HtmlNode> {
+    event.target()?.dyn_ref::<HtmlNode>()?.closest(selector).ok().flatten()
+}
+
+/// Returns the element with a command that an event is for, and its command; `None` if there is
+/// none.
+pub(super) fn command_of(event: &Event) -> Option<(HtmlNode, String)> {
+    let element = closest(event, &format!("[{COMMAND}]"))?;
+    let command = element.get_attribute(COMMAND)?;
+    Some((element, command))
 }

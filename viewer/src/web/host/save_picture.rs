@@ -5,6 +5,7 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Blob, BlobPropertyBag, CanvasRenderingContext2d, HtmlCanvasElement};
 
 use super::app::App;
+use super::page::context_2d;
 use super::save::download;
 use crate::protocol::Surface;
 use crate::saved_picture::{PictureFormat, PlacedText, STRIPE_WIDTH, SavedPicture};
@@ -13,15 +14,14 @@ use crate::saved_picture::{PictureFormat, PlacedText, STRIPE_WIDTH, SavedPicture
 /// on the page.
 pub(super) fn save(app: &App, surface: Surface, picture: &SavedPicture) {
     if let Err(error) = try_save(app, surface, picture) {
-        app.0.state.borrow().page.show_message(&format!("cannot save the picture: {error:?}"));
+        app.page.show_message(&format!("cannot save the picture: {error:?}"));
     }
 }
 
 /// Saves a picture as [`save`] does, but returns errors.
 fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), JsValue> {
-    let state = app.0.state.borrow();
-    let pixels = &state.page.pictures[surface as usize];
-    let document = state.page.document.clone();
+    let pixels = &app.page.pictures[surface as usize];
+    let document = app.page.document.clone();
     if picture.format == PictureFormat::Svg {
         let svg = picture.svg(&pixels.to_data_url()?);
         let options = BlobPropertyBag::new();
@@ -32,8 +32,7 @@ fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), J
     let canvas: HtmlCanvasElement = document.create_element("canvas")?.dyn_into()?;
     canvas.set_width(picture.size.0);
     canvas.set_height(picture.size.1);
-    let context = canvas.get_context("2d")?.ok_or("the browser does not support 2D canvases")?;
-    draw(picture, pixels, &context.dyn_into()?)?;
+    draw(picture, pixels, &context_2d(&canvas)?)?;
     let name = picture.name.clone();
     let finished = Closure::once_into_js(move |blob: JsValue| {
         // Without memory for the file there is no blob.

@@ -2,7 +2,7 @@
 
 use js_sys::Uint8ClampedArray;
 use wasm_bindgen::prelude::*;
-use web_sys::{CanvasRenderingContext2d, FontFace, HtmlCanvasElement, ImageData};
+use web_sys::{FontFace, ImageData};
 
 use super::super::browser::window;
 use super::page::Page;
@@ -15,27 +15,20 @@ use crate::protocol::{Screen, Surface};
 /// with the font size.
 const UNIT_FONT_SIZE: f32 = 13.0;
 
-/// The canvases of the page's pictures, with their sizes and the scale of their pixels.
+/// The sizes of the page's pictures, and the scale of their pixels.
 pub(super) struct Display {
-    contexts: [CanvasRenderingContext2d; 3],
     /// Canvas pixels per CSS pixel.
     ratio: f64,
     sizes: [(u32, u32); 3],
 }
 
-impl Display {
-    /// Creates the display of pictures on the page's canvases.
-    pub(super) fn new(page: &Page) -> Result<Self, JsValue> {
-        register_font(page)?;
-        let context = |canvas: &HtmlCanvasElement| {
-            let context = canvas.get_context("2d")?.ok_or("the browser does not support 2D canvases")?;
-            context.dyn_into::<CanvasRenderingContext2d>().map_err(JsValue::from)
-        };
-        let [timeline, left, right] = &page.pictures;
-        let contexts = [context(timeline)?, context(left)?, context(right)?];
-        Ok(Self { contexts, ratio: 1.0, sizes: [(0, 0); 3] })
+impl Default for Display {
+    fn default() -> Self {
+        Self { ratio: 1.0, sizes: Default::default() }
     }
+}
 
+impl Display {
     /// Returns the sizes of the pictures, the scale and the color scheme, and applies the scheme's
     /// colors to the page.
     pub(super) fn measure(&mut self, page: &Page) -> Screen {
@@ -81,23 +74,28 @@ impl Display {
     pub(super) fn pixels(&self, x: i32, y: i32) -> (f64, f64) {
         (f64::from(x) * self.ratio, f64::from(y) * self.ratio)
     }
+}
 
-    /// Shows a picture on its canvas. `pixels` is a buffer of `width` × `height` RGBA pixels.
-    pub(super) fn show(&self, surface: Surface, width: u32, height: u32, pixels: &JsValue) -> Result<(), JsValue> {
-        let context = &self.contexts[surface as usize];
-        let canvas = context.canvas().ok_or("the canvas is gone")?;
-        if (canvas.width(), canvas.height()) != (width, height) {
-            canvas.set_width(width);
-            canvas.set_height(height);
-        }
-        let bytes = Uint8ClampedArray::new(pixels);
-        let image = ImageData::new_with_js_u8_clamped_array_and_sh(&bytes, width, height)?;
-        context.put_image_data(&image, 0.0, 0.0)
+/// Shows a picture on its canvas. `pixels` is a buffer of `width` × `height` RGBA pixels.
+pub(super) fn show_picture(
+    page: &Page,
+    surface: Surface,
+    width: u32,
+    height: u32,
+    pixels: &JsValue,
+) -> Result<(), JsValue> {
+    let canvas = &page.pictures[surface as usize];
+    if (canvas.width(), canvas.height()) != (width, height) {
+        canvas.set_width(width);
+        canvas.set_height(height);
     }
+    let bytes = Uint8ClampedArray::new(pixels);
+    let image = ImageData::new_with_js_u8_clamped_array_and_sh(&bytes, width, height)?;
+    page.contexts[surface as usize].put_image_data(&image, 0.0, 0.0)
 }
 
 /// Registers the bundled font for the page's own text.
-fn register_font(page: &Page) -> Result<(), JsValue> {
+pub(super) fn register_font(page: &Page) -> Result<(), JsValue> {
     let face = FontFace::new_with_u8_array("vramscope", REGULAR)?;
     // If the browser refuses the font, the page uses the system's.
     let _ = face.load()?;

@@ -1,7 +1,7 @@
 //! The lines between timeline, panes and details, which the user moves with pointer or keys.
 
 use wasm_bindgen::prelude::*;
-use web_sys::{Event, HtmlElement, KeyboardEvent, PointerEvent};
+use web_sys::{DomRect, Event, KeyboardEvent, PointerEvent};
 
 use super::app::App;
 use super::storage;
@@ -17,10 +17,10 @@ const PRIMARY: u16 = 1;
 /// Applies the stored sizes of the page's parts, and registers the listeners of all splitters.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     let sizes = PaneSizes::parse(&storage::load(SETTING));
-    app.0.state.borrow_mut().sizes = sizes;
+    app.state.borrow_mut().sizes = sizes;
     for splitter in Splitter::ALL {
         show(app, splitter);
-        let element = app.0.state.borrow().page.element(&format!("split-{}", splitter.name()))?;
+        let element = app.page.element(&format!("split-{}", splitter.name()))?;
         let captured = element.clone();
         app.on(&element, "pointerdown", move |_: &App, event: PointerEvent| {
             event.prevent_default();
@@ -90,69 +90,58 @@ fn move_by(app: &App, splitter: Splitter, percent: f64) {
 
 /// Sets the share of a splitter in percent (`None` for the default) and shows it on the page.
 fn set(app: &App, splitter: Splitter, percent: Option<f64>) {
-    app.0.state.borrow_mut().sizes.set(splitter, percent);
+    app.state.borrow_mut().sizes.set(splitter, percent);
     show(app, splitter);
     app.remeasure();
 }
 
 /// Stores the sizes of the page's parts in the browser.
 fn store(app: &App) {
-    let text = app.0.state.borrow().sizes.text();
+    let text = app.state.borrow().sizes.text();
     storage::store(SETTING, &text);
 }
 
 /// Applies the share of a splitter to the page.
 fn show(app: &App, splitter: Splitter) {
-    let variable = format!("--{}", splitter.name());
-    {
-        let state = app.0.state.borrow();
-        let Ok(root) = state.page.element("app") else { return };
-        // Fails only for invalid names of properties.
-        let _ = match state.sizes.get(splitter) {
-            Some(percent) => root.style().set_property(&variable, &percent.to_string()),
-            None => root.style().remove_property(&variable).map(|_| ()),
-        };
-    }
+    let (variable, id) = (format!("--{}", splitter.name()), format!("split-{}", splitter.name()));
+    let Ok(root) = app.page.element("app") else { return };
+    // Fails only for invalid names of properties.
+    let _ = match app.state.borrow().sizes.get(splitter) {
+        Some(percent) => root.style().set_property(&variable, &percent.to_string()),
+        None => root.style().remove_property(&variable).map(|_| ()),
+    };
     if let Some(percent) = shown_percent(app, splitter) {
-        app.0.state.borrow().page.set_attribute(
-            &format!("split-{}", splitter.name()),
-            "aria-valuenow",
-            &format!("{percent:.0}"),
-        );
+        app.page.set_attribute(&id, "aria-valuenow", &format!("{percent:.0}"));
     }
 }
 
-/// Returns the element whose size a splitter sets, and the element of which that size is a share.
-fn part_and_whole(app: &App, splitter: Splitter) -> Option<(HtmlElement, HtmlElement)> {
+/// Returns a share in percent: what `measure` returns for the positions of the part whose size a
+/// splitter sets, and of the whole of which that size is a share; `None` if it is not finite.
+fn percent(app: &App, splitter: Splitter, measure: impl FnOnce(DomRect, DomRect) -> f64) -> Option<f64> {
     let (part, whole) = match splitter {
         Splitter::Timeline => ("timeline-section", "app"),
         Splitter::Panes => ("pane-left", "panes"),
         Splitter::Details => ("details-panel", "middle"),
     };
-    let state = app.0.state.borrow();
-    Some((state.page.element(part).ok()?, state.page.element(whole).ok()?))
+    let (part, whole) = (app.page.element(part).ok()?, app.page.element(whole).ok()?);
+    let share = measure(part.get_bounding_client_rect(), whole.get_bounding_client_rect());
+    Some(share * 100.0).filter(|percent| percent.is_finite())
 }
 
 /// Returns a splitter's share as measured on the screen, in percent.
 fn shown_percent(app: &App, splitter: Splitter) -> Option<f64> {
-    let (part, whole) = part_and_whole(app, splitter)?;
-    let (part, whole) = (part.get_bounding_client_rect(), whole.get_bounding_client_rect());
-    let share = match splitter {
+    percent(app, splitter, |part, whole| match splitter {
         Splitter::Timeline => part.height() / whole.height(),
         Splitter::Panes | Splitter::Details => part.width() / whole.width(),
-    };
-    Some(share * 100.0).filter(|percent| percent.is_finite())
+    })
 }
 
 /// Returns the share, in percent, that moves a splitter to the pointer's position (x, y) in CSS
 /// pixels.
 fn percent_at(app: &App, splitter: Splitter, (x, y): (i32, i32)) -> Option<f64> {
-    let (part, whole) = part_and_whole(app, splitter)?;
-    let (part, whole) = (part.get_bounding_client_rect(), whole.get_bounding_client_rect());
-    let share = match splitter {
+    percent(app, splitter, |part, whole| match splitter {
         Splitter::Timeline => (f64::from(y) - part.top()) / whole.height(),
         Splitter::Panes => (f64::from(x) - part.left()) / whole.width(),
         Splitter::Details => (part.right() - f64::from(x)) / whole.width(),
-    };
-    Some(share * 100.0).filter(|percent| percent.is_finite())
+    })
 }

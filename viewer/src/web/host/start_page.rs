@@ -17,14 +17,14 @@ const NO_SCRIPT: &str = "an exported page has no start page; open another file w
 /// Calls the start page's script with a command and a value, and returns its result; `None` without
 /// a script, or if the command fails.
 fn call(app: &App, command: &str, value: &JsValue) -> Option<JsValue> {
-    let script = app.0.start_script.borrow().clone()?;
+    let script = app.start_script.borrow().clone()?;
     script.call2(&JsValue::UNDEFINED, &command.into(), value).ok()
 }
 
 /// Executes a command of the start page and shows the message that it returns, if any.
 pub(super) fn run(app: &App, name: &str, argument: &str) {
     let Some(result) = call(app, name, &argument.into()) else {
-        return app.0.state.borrow().page.show_message(NO_SCRIPT);
+        return app.page.show_message(NO_SCRIPT);
     };
     let app = app.clone();
     spawn_local(async move {
@@ -33,7 +33,7 @@ pub(super) fn run(app: &App, name: &str, argument: &str) {
             Err(error) => Some(error_text(&error)),
         };
         if let Some(text) = text {
-            app.0.state.borrow().page.show_message(&text);
+            app.page.show_message(&text);
         }
     });
 }
@@ -52,7 +52,7 @@ pub(super) fn close(app: &App) -> bool {
 pub(super) fn opened(app: &App, sources: &Sources) {
     let (url, file) = match &sources.recording {
         RecordingSource::Url(url) => (url.as_str(), None),
-        RecordingSource::File(number) => ("", app.0.state.borrow().history.file(*number)),
+        RecordingSource::File(number) => ("", app.state.borrow().history.file(*number)),
         RecordingSource::Program | RecordingSource::None => return,
     };
     let recording = Object::new();
