@@ -10,28 +10,18 @@ extern "C" {
     #[wasm_bindgen(js_name = setTimeout)]
     fn set_timeout(callback: &JsValue, delay_ms: i32) -> JsValue;
 
-    /// The browser's `fetch`: requests a URL.
+    /// Requests a URL with the browser's `fetch`; the promise resolves with the response.
     #[wasm_bindgen(js_name = fetch)]
-    fn fetch_with_init(url: &str, init: &RequestInit) -> Promise;
+    pub(super) fn fetch(url: &str, init: &RequestInit) -> Promise;
 
-    /// The browser's `performance.now`: milliseconds since the page or the worker was started.
+    /// Returns the browser's clock, in milliseconds since the page or the worker was started.
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
-    fn performance_now() -> f64;
+    pub(super) fn now_ms() -> f64;
 }
 
 /// Returns the browser's window; an error in a worker.
 pub(super) fn window() -> Result<Window, JsValue> {
     web_sys::window().ok_or_else(|| "there is no window".into())
-}
-
-/// Returns the browser's clock, in milliseconds since the page or the worker was started.
-pub(super) fn now_ms() -> f64 {
-    performance_now()
-}
-
-/// Requests a URL with the browser's `fetch`; the promise resolves with the response.
-pub(super) fn fetch(url: &str, init: &RequestInit) -> Promise {
-    fetch_with_init(url, init)
 }
 
 /// Calls `then` once, after `delay_ms` milliseconds.

@@ -86,24 +86,20 @@ fn start(app: &App, state: &EngineState, request: &JsValue) -> Result<Option<Pag
 fn receive(app: &App, answer: Answer) {
     let mut analysis = app.0.analysis.borrow_mut();
     let Some(running) = analysis.as_mut().and_then(|one| one.running.as_mut()) else { return };
-    match answer {
+    let answer = match answer {
         Answer::Part(bytes) => return running.loader.push(&bytes.to_vec()),
         Answer::Progress(share, text) => {
             return app.send_progress_of_jobs(&Some(running.job.clone()), Some((share, text)));
         }
-        Answer::Done(_) | Answer::Failed(_) => {}
-    }
+        Answer::Done(result) => Ok(result.unwrap_or_default()),
+        Answer::Failed(error) => Err(error_text(&error)),
+    };
     let finished = analysis.as_mut().and_then(|one| one.running.take());
     let Some(Running { job, events, loader }) = finished else { return };
-    let answer = match answer {
-        Answer::Done(result) => Ok(result.unwrap_or_default()),
-        Answer::Failed(error) => {
-            // The worker may have ended.
-            *analysis = None;
-            Err(error_text(&error))
-        }
-        Answer::Part(_) | Answer::Progress(..) => return,
-    };
+    if answer.is_err() {
+        // The worker may have ended.
+        *analysis = None;
+    }
     drop(analysis);
     app.send_progress_of_jobs(&Some(job.clone()), None);
     let run = job.simulates().then(|| loader.finish().ok()).flatten().map(|file| file.recording);

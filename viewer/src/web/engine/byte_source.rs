@@ -68,7 +68,7 @@ pub(super) fn fetch_error_text(url: &str, error: &JsValue) -> String {
 }
 
 /// Waits for a promise of an `ArrayBuffer` and copies its bytes.
-async fn read_buffer(buffer: Promise) -> Result<Vec<u8>, JsValue> {
+pub(super) async fn read_buffer(buffer: Promise) -> Result<Vec<u8>, JsValue> {
     let buffer = JsFuture::from(buffer).await?.dyn_into::<ArrayBuffer>()?;
     Ok(Uint8Array::new(&buffer).to_vec())
 }

@@ -11,7 +11,7 @@ use web_sys::{Blob, File, ReadableStream, ReadableStreamDefaultReader, RequestIn
 
 use super::super::browser::{error_text, fetch};
 use super::app::App;
-use super::byte_source::{ByteSource, RangeResponse, fetch_error_text, request_range};
+use super::byte_source::{ByteSource, RangeResponse, fetch_error_text, read_buffer, request_range};
 use super::importing;
 use super::live;
 use super::message_queue::MessageQueue;
@@ -108,14 +108,6 @@ pub(super) fn open_in_background(app: &App, source: RecordingSource, files: Vec<
     spawn_local(async move { drop(open(&app, &source, files.first(), &Link::default()).await) });
 }
 
-/// Returns the URL of a source, or `file`, the `File` that belongs to it.
-fn file_or_url(source: &RecordingSource, file: Option<&JsValue>) -> JsValue {
-    match source {
-        RecordingSource::Url(url) => url.into(),
-        _ => file.cloned().unwrap_or_default(),
-    }
-}
-
 /// Opens the recording of a source at the view of `link`, and returns once it is on the screen.
 /// `file` is the source's `File`, if it is one.
 pub(super) async fn open(
@@ -126,7 +118,12 @@ pub(super) async fn open(
 ) -> Result<(), JsValue> {
     let opening = app.0.openings.get() + 1;
     app.0.openings.set(opening);
-    let result = load_and_show(app, source, file, link, opening).await;
+    let load_and_show = async {
+        let (name, loaded) = load(app, source, file, opening, true).await?;
+        show(app, &name, source, link, loaded)?;
+        app.drawn().await
+    };
+    let result = load_and_show.await;
     if let Err(error) = &result
         && is_current(app, opening)
     {
@@ -152,16 +149,16 @@ fn is_current(app: &App, opening: u64) -> bool {
     app.0.openings.get() == opening
 }
 
-/// Returns the name of a `File` or a URL, and the file or the absolute URL.
-fn name_and_source(app: &App, source: JsValue) -> (String, JsValue) {
-    let name = match source.as_string() {
-        Some(url) => name_of_url(&url),
-        None => source.dyn_ref::<File>().map_or_else(|| "recording".to_owned(), File::name),
-    };
-    // A worker resolves relative URLs differently.
-    let address = app.0.address.borrow().clone();
-    let absolute = source.as_string().and_then(|url| Url::new_with_base(&url, &address).ok());
-    (name, absolute.map_or(source, |url| url.href().into()))
+/// Returns the name of a source, and the source as a value: an absolute URL, or `file`, the `File`
+/// that belongs to it.
+fn name_and_value(app: &App, source: &RecordingSource, file: Option<&JsValue>) -> (String, JsValue) {
+    if let RecordingSource::Url(url) = source {
+        // A worker resolves relative URLs differently.
+        let absolute = Url::new_with_base(url, &app.0.address.borrow());
+        return (name_of_url(url), absolute.map_or_else(|_| url.clone(), |url| url.href()).into());
+    }
+    let file = file.cloned().unwrap_or_default();
+    (file.dyn_ref::<File>().map_or_else(|| "recording".to_owned(), File::name), file)
 }
 
 /// Starts comparing the recording on the page with another and returns at once; errors are shown on
@@ -183,66 +180,46 @@ pub(super) async fn compare(app: &App, source: &RecordingSource, file: Option<&J
 
 /// Loads a second recording completely and compares the one on the page with it. Fails if the user
 /// opens another recording meanwhile.
-async fn load_second(app: &App, origin: &RecordingSource, file: Option<&JsValue>) -> Result<(), JsValue> {
-    let opening = app.0.openings.get();
-    let (name, source) = name_and_source(app, file_or_url(origin, file));
-    app.hide_message();
-    let file = match find_access(&source).await? {
-        Access::Ranges(_) => {
-            let stream = open_stream(&source).await?;
-            load_whole(app, &name, &source, stream, opening).await?
-        }
-        Access::Stream(stream) => load_whole(app, &name, &source, stream, opening).await?,
-        Access::Import => import(app, &name, &source, opening).await?,
-    }
-    .file;
-    if !is_current(app, opening) {
-        return Err(SUPERSEDED.into());
-    }
+async fn load_second(app: &App, source: &RecordingSource, file: Option<&JsValue>) -> Result<(), JsValue> {
+    let (name, LoadedRecording { file, .. }) = load(app, source, file, app.0.openings.get(), false).await?;
     if let Some(warning) = file.warning {
         app.show_message(&format!("{name}: {warning}. The part before it is compared."));
     }
     {
         let mut state = app.0.state.borrow_mut();
         state.session.compare_with(&name, file.recording)?;
-        state.sources.second = origin.clone();
+        state.sources.second = source.clone();
     }
     app.drawn().await
 }
 
-/// Opens a `File` or a URL, by its index if it has one, and returns once the recording is on the
-/// screen. `opening` is the number of this opening; fails if a later one has started.
-async fn load_and_show(
+/// Loads a `File` or a URL, and returns its name and the recording: to show it (`is_shown`) by its
+/// index if it has one, else completely. `opening` is the number of this opening; fails if a later
+/// one has started.
+async fn load(
     app: &App,
-    origin: &RecordingSource,
+    source: &RecordingSource,
     file: Option<&JsValue>,
-    link: &Link,
     opening: u64,
-) -> Result<(), JsValue> {
-    let (name, source) = name_and_source(app, file_or_url(origin, file));
+    is_shown: bool,
+) -> Result<(String, LoadedRecording), JsValue> {
+    let (name, source) = name_and_value(app, source, file);
     app.hide_message();
-    if is_empty(app) {
+    if is_shown && is_empty(app) {
         app.set_stage(PageStage::Loading, &format!("Opening {name}…"), "");
     }
-    let access = find_access(&source).await?;
-    let indexed = match &access {
-        Access::Ranges(source) => source.open(|bytes| app.0.state.borrow_mut().read_bytes += bytes as f64).await?,
-        Access::Stream(_) | Access::Import => None,
-    };
-    let loaded = match (indexed, access) {
-        (Some(recording), Access::Ranges(ranges)) => LoadedRecording::indexed(recording, ranges),
-        (_, Access::Stream(stream)) => load_whole(app, &name, &source, stream, opening).await?,
-        (_, Access::Import) => import(app, &name, &source, opening).await?,
-        (None, Access::Ranges(_)) => {
-            let stream = open_stream(&source).await?;
-            load_whole(app, &name, &source, stream, opening).await?
+    let loaded = match find_access(&source).await? {
+        Access::Ranges(ranges) => {
+            let on_read = |bytes| app.0.state.borrow_mut().read_bytes += bytes as f64;
+            match if is_shown { ranges.open(on_read).await? } else { None } {
+                Some(recording) => LoadedRecording::indexed(recording, ranges),
+                None => load_whole(app, &name, &source, open_stream(&source).await?, opening).await?,
+            }
         }
+        Access::Stream(stream) => load_whole(app, &name, &source, stream, opening).await?,
+        Access::Import => import(app, &name, &source, opening).await?,
     };
-    if !is_current(app, opening) {
-        return Err(SUPERSEDED.into());
-    }
-    show(app, &name, origin, link, loaded)?;
-    app.drawn().await
+    if is_current(app, opening) { Ok((name, loaded)) } else { Err(SUPERSEDED.into()) }
 }
 
 /// A recording ready to show, its bytes for saving, and where to read the events that are not
@@ -274,8 +251,7 @@ impl LoadedRecording {
 /// if a later one has started.
 async fn import(app: &App, name: &str, source: &JsValue, opening: u64) -> Result<LoadedRecording, JsValue> {
     let importing = app.clone();
-    let imported = importing::import(app, name, source, move || is_current(&importing, opening)).await;
-    let (file, bytes) = imported?;
+    let (file, bytes) = importing::import(app, name, source, move || is_current(&importing, opening)).await?;
     Ok(LoadedRecording { file, bytes, source: None })
 }
 
@@ -373,8 +349,7 @@ async fn find_access(source: &JsValue) -> Result<Access, JsValue> {
         let is_whole = response.status() != 206 && response.status() != 416;
         return if is_whole { body(&url, &response) } else { open_stream(source).await }.map(Access::Stream);
     };
-    let head = JsFuture::from(response.array_buffer()?).await?;
-    match is_recording(&Uint8Array::new(&head).to_vec()) {
+    match is_recording(&read_buffer(response.array_buffer()?).await?) {
         true if len > READ_WHOLE_UP_TO => Ok(Access::Ranges(ByteSource::Url { url, len })),
         true => open_stream(source).await.map(Access::Stream),
         false => Ok(Access::Import),
