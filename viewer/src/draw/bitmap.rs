@@ -79,6 +79,19 @@ impl Rect {
         let (x0, y0) = (self.x0.max(other.x0), self.y0.max(other.y0));
         Self { x0, y0, x1: self.x1.min(other.x1).max(x0), y1: self.y1.min(other.y1).max(y0) }
     }
+
+    /// Returns the pixels inside the rectangle along its edges (top, bottom, left, right), `stroke`
+    /// pixels wide.
+    #[must_use]
+    pub fn edges(&self, stroke: i32) -> [Self; 4] {
+        let Self { x0, y0, x1, y1 } = *self;
+        [
+            Self { y1: (y0 + stroke).min(y1), ..*self },
+            Self { y0: (y1 - stroke).max(y0), ..*self },
+            Self { x1: (x0 + stroke).min(x1), ..*self },
+            Self { x0: (x1 - stroke).max(x0), ..*self },
+        ]
+    }
 }
 
 /// Minimum width in pixels of a rectangle that [`Bitmap::fill`] fills by copying its first row.
@@ -203,11 +216,7 @@ impl Bitmap {
 
     /// Draws the edge of a rectangle, `stroke` pixels wide, on the pixels inside the rectangle.
     pub fn outline(&mut self, rect: Rect, stroke: i32, color: Color) {
-        let Rect { x0, y0, x1, y1 } = rect;
-        self.fill(Rect::new(x0, y0, x1, (y0 + stroke).min(y1)), color);
-        self.fill(Rect::new(x0, (y1 - stroke).max(y0), x1, y1), color);
-        self.fill(Rect::new(x0, y0, (x0 + stroke).min(x1), y1), color);
-        self.fill(Rect::new((x1 - stroke).max(x0), y0, x1, y1), color);
+        rect.edges(stroke).into_iter().for_each(|edge| self.fill(edge, color));
     }
 
     /// Calls `paint` for each pixel row of a rectangle, clipped to the picture, from the top.

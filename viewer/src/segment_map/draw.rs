@@ -8,6 +8,7 @@ use super::layout::Layout;
 use super::scene::{Cell, HeatmapScene, Line, LiveCell};
 use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
 use crate::draw::canvas::Canvas;
+use crate::draw::picture::px;
 use crate::draw::surface::Surface;
 use crate::draw::text::Typesetter;
 use crate::draw::theme::{Texture, Theme};
@@ -252,10 +253,9 @@ pub enum Highlight {
 /// Outlines a range of device memory on a bitmap with the drawn heatmap, on every row that shows a
 /// part of it. `range` is the address and the size in bytes.
 pub fn draw_highlight(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range: (u64, u64), highlight: Highlight) {
-    let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = match highlight {
-        Highlight::Hovered => px(1.0).max(1),
-        Highlight::Selected => px(2.0).max(2),
+        Highlight::Hovered => px(1.0, layout.scale).max(1),
+        Highlight::Selected => px(2.0, layout.scale).max(2),
     };
     for_each_part(bitmap, layout, range, |bitmap, part| {
         bitmap.outline(part.outset(stroke), stroke, theme.cursor);
@@ -269,11 +269,10 @@ pub fn draw_highlight(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range
 /// outline and a tint, on every row that shows a part of it. `range` is the address and the size in
 /// bytes.
 pub fn draw_placement(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range: (u64, u64)) {
-    let px = |units: f32| (units * layout.scale).round() as i32;
-    let stroke = px(2.0).max(2);
+    let (stroke, dash) = (px(2.0, layout.scale).max(2), px(5.0, layout.scale).max(3));
     for_each_part(bitmap, layout, range, |bitmap, part| {
         bitmap.tint(part.area.intersect(part.visible), theme.cursor, 0.35);
-        draw_dashes(bitmap, part.outset(stroke), stroke, px(5.0).max(3), theme);
+        draw_dashes(bitmap, part.outset(stroke), stroke, dash, theme);
         bitmap.fill(part.tick, theme.cursor);
     });
 }
@@ -304,11 +303,10 @@ fn for_each_part(
     (address, size): (u64, u64),
     mut draw: impl FnMut(&mut Bitmap, RangePart),
 ) {
-    let px = |units: f32| (units * layout.scale).round() as i32;
     let visible = Rect { x0: 0, x1: bitmap.width(), ..layout.map };
     for row in layout.rows_of(address) {
         let Some((x0, x1)) = layout.columns(row, address, size) else { continue };
-        let tick = Rect::new(px(2.0), row.y0, px(5.0), row.y1).intersect(visible);
+        let tick = Rect::new(px(2.0, layout.scale), row.y0, px(5.0, layout.scale), row.y1).intersect(visible);
         draw(bitmap, RangePart { area: Rect::new(x0, row.y0, x1, row.y1), tick, visible });
     }
 }
@@ -317,14 +315,7 @@ fn for_each_part(
 /// stands out from every color.
 fn draw_dashes(bitmap: &mut Bitmap, rect: Rect, stroke: i32, dash: i32, theme: &Theme) {
     let colors = [opaque(theme.cursor), opaque(theme.background)];
-    let Rect { x0, y0, x1, y1 } = rect;
-    let sides = [
-        Rect::new(x0, y0, x1, (y0 + stroke).min(y1)),
-        Rect::new(x0, (y1 - stroke).max(y0), x1, y1),
-        Rect::new(x0, y0, (x0 + stroke).min(x1), y1),
-        Rect::new((x1 - stroke).max(x0), y0, x1, y1),
-    ];
-    for side in sides.map(|side| side.intersect(bitmap.bounds())) {
+    for side in rect.edges(stroke).map(|side| side.intersect(bitmap.bounds())) {
         bitmap.for_each_row(side, |y, pixels| {
             for (x, pixel) in (side.x0..).zip(pixels) {
                 *pixel = colors[((x + y).div_euclid(dash) & 1) as usize];

@@ -87,22 +87,20 @@ impl HeatmapScene {
     /// Visits only the blocks of segments that are in view.
     #[must_use]
     pub fn new(layout: Layout, width: i32, mut content: HeatmapContent, typesetter: &Typesetter) -> Self {
-        let (mut totals, mut slices) = (Totals::default(), Vec::new());
-        let mut lines = Vec::with_capacity(layout.rows.len());
-        let mut sums = Vec::with_capacity(layout.rows.len());
+        let mut map = MapLines::default();
         // All rows of a segment together, so that its fragmentation is computed once.
         for rows in layout.rows.chunk_by(|a, b| a.region == b.region) {
-            add_segment(&layout, rows, &mut content, &mut slices, &mut totals, &mut lines, &mut sums);
+            map.add_segment(&layout, rows, &mut content);
         }
         let mut labels = Vec::new();
         labels::add_empty_text(&layout, &mut labels);
-        labels::add_row_labels(&layout, width, &sums, typesetter, &mut labels);
-        let mut badges: Vec<SegmentBadges> = lines.iter().map(|line| line.badges).collect();
+        labels::add_row_labels(&layout, width, &map.sums, typesetter, &mut labels);
+        let mut badges: Vec<SegmentBadges> = map.lines.iter().map(|line| line.badges).collect();
         sort_by(&mut badges, Ord::cmp);
         badges.dedup();
         Self {
-            legend: legend::entries(&content, &totals.bytes_by_fill, totals.has_holes, &badges),
-            lines,
+            legend: legend::entries(&content, &map.bytes_by_fill, map.has_holes, &badges),
+            lines: map.lines,
             heat_columns: labels::heat_columns(&layout),
             labels,
             header: Rect::new(0, 0, width, layout.map.y0),
@@ -110,7 +108,7 @@ impl HeatmapScene {
             scroll_bars: labels::scroll_bars(&layout, width),
             is_dimmed: content.highlight.is_some(),
             is_free_subdued: content.color_by.is_ordered(),
-            visited: totals.visited,
+            visited: map.visited,
             layout,
         }
     }
@@ -122,64 +120,61 @@ impl HeatmapScene {
     }
 }
 
-/// Totals over the rows in view.
+/// The lines of the map, as they are added, and totals over them.
 #[derive(Default)]
-struct Totals {
+struct MapLines<'a> {
+    lines: Vec<Line>,
+    /// The live and mapped columns of each line.
+    sums: Vec<LineSums>,
     /// Live bytes of each category and group.
     bytes_by_fill: FillBytes,
     /// Whether unmapped parts of expandable segments are in view.
     has_holes: bool,
     /// Number of blocks and free ranges that were visited.
     visited: u64,
+    /// A buffer whose content does not matter.
+    slices: Vec<Slice<'a>>,
 }
 
-/// Adds the visible `rows` of one segment to `lines`, `sums` and `totals`. `slices` is a buffer
-/// whose content does not matter.
-fn add_segment<'a>(
-    layout: &Layout,
-    rows: &[Row],
-    content: &mut HeatmapContent<'a>,
-    slices: &mut Vec<Slice<'a>>,
-    totals: &mut Totals,
-    lines: &mut Vec<Line>,
-    sums: &mut Vec<LineSums>,
-) {
-    let Some(first) = rows.first() else { return };
-    let device = content.device;
-    let free = layout.common_bytes_per_pixel.is_none().then(|| free_space(layout, device, first));
-    totals.visited += free.map_or(0, |(_, visited)| visited);
-    let first_line = lines.len();
-    let (mut has_live, mut has_holes) = (false, false);
-    for row in rows {
-        totals.visited += layout.fill_slices(device, row, slices);
-        let mut filler = Filler { content, bytes_by_fill: &mut totals.bytes_by_fill, block: None };
-        let mut sum = LineSums { row: *row, live: 0.0, mapped: 0.0 };
-        let mut cells = Vec::with_capacity(slices.len());
-        let last = slices.len().saturating_sub(1);
-        for (column, slice) in slices.iter().enumerate() {
-            let inside = if column == last { row.inside_part(column) } else { 1.0 };
-            let mapped = (inside - f64::from(slice.hole)).max(0.0);
-            has_live |= slice.live.is_some();
-            let cell = filler.cell(slice, row, mapped);
-            has_holes |= cell == Cell::Hole;
-            cells.push(cell);
-            sum.mapped += mapped;
-            // Rounding errors of a column without live blocks do not count.
-            sum.live += if slice.live.is_some() { (mapped - f64::from(slice.free)).max(0.0) } else { 0.0 };
+impl<'a> MapLines<'a> {
+    /// Adds the visible `rows` of one segment.
+    fn add_segment(&mut self, layout: &Layout, rows: &[Row], content: &mut HeatmapContent<'a>) {
+        let Some(first) = rows.first() else { return };
+        let device = content.device;
+        let free = layout.common_bytes_per_pixel.is_none().then(|| free_space(layout, device, first));
+        self.visited += free.map_or(0, |(_, visited)| visited);
+        let first_line = self.lines.len();
+        let mut has_live = false;
+        for row in rows {
+            self.visited += layout.fill_slices(device, row, &mut self.slices);
+            let mut filler = Filler { content, bytes_by_fill: &mut self.bytes_by_fill, block: None };
+            let mut sum = LineSums { row: *row, live: 0.0, mapped: 0.0 };
+            let mut cells = Vec::with_capacity(self.slices.len());
+            let last = self.slices.len().saturating_sub(1);
+            for (column, slice) in self.slices.iter().enumerate() {
+                let inside = if column == last { row.inside_part(column) } else { 1.0 };
+                let mapped = (inside - f64::from(slice.hole)).max(0.0);
+                has_live |= slice.live.is_some();
+                let cell = filler.cell(slice, row, mapped);
+                self.has_holes |= cell == Cell::Hole;
+                cells.push(cell);
+                sum.mapped += mapped;
+                // Rounding errors of a column without live blocks do not count.
+                sum.live += if slice.live.is_some() { (mapped - f64::from(slice.free)).max(0.0) } else { 0.0 };
+            }
+            filler.finish();
+            self.lines.push(Line {
+                area: Rect::new(row.x0, row.y0, row.x1, row.y1).intersect(layout.map),
+                cells,
+                is_empty: false,
+                fragmentation: free.map(|(free, _)| free.fragmentation() as f32),
+                badges: SegmentBadges::new(&row.segment),
+            });
+            self.sums.push(sum);
         }
-        filler.finish();
-        lines.push(Line {
-            area: Rect::new(row.x0, row.y0, row.x1, row.y1).intersect(layout.map),
-            cells,
-            is_empty: false,
-            fragmentation: free.map(|(free, _)| free.fragmentation() as f32),
-            badges: SegmentBadges::new(&row.segment),
-        });
-        sums.push(sum);
-    }
-    totals.has_holes |= has_holes;
-    if !has_live && is_free(layout, device, first) {
-        lines[first_line..].iter_mut().for_each(|line| line.is_empty = true);
+        if !has_live && is_free(layout, device, first) {
+            self.lines[first_line..].iter_mut().for_each(|line| line.is_empty = true);
+        }
     }
 }
 

@@ -47,12 +47,9 @@ pub(super) fn counters_of(
     // If a chunk is not loaded yet, use the series.
     let exact = if is_exact { exact_counters(recording, devices, edges).ok() } else { None };
     exact.unwrap_or_else(|| {
-        let Range { start, end } = axis.range();
-        let width = axis.times().len().saturating_sub(1);
         let columns = |device: &DeviceId| match recording.series(*device) {
-            Some(series) if axis.is_even_time() => series.columns(start, end, width),
-            Some(series) => series.columns_between(axis.times()),
-            None => vec![CounterColumn::default(); width],
+            Some(series) => columns_of(series, axis),
+            None => vec![CounterColumn::default(); axis.times().len().saturating_sub(1)],
         };
         devices.iter().map(columns).collect()
     })
@@ -127,7 +124,7 @@ fn combine(a: Counters, b: Counters, pick: fn(u64, u64) -> u64) -> Counters {
 
 /// Returns the counters of a simulated run, which has the times of the recording, in each pixel
 /// column of an axis of the recording; exact to within a bucket of the series.
-pub(super) fn counters_of_run(series: &CounterSeries, axis: &XAxis) -> Vec<CounterColumn> {
+pub(super) fn columns_of(series: &CounterSeries, axis: &XAxis) -> Vec<CounterColumn> {
     if axis.is_even_time() {
         let Range { start, end } = axis.range();
         return series.columns(start, end, axis.times().len().saturating_sub(1));

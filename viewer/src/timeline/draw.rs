@@ -218,13 +218,7 @@ fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut d
     for hidden in [Rect { x1: window.x0, ..strip }, Rect { x0: window.x1, ..strip }] {
         surface.tint(hidden, theme.background, 0.6);
     }
-    let stroke = px(1.0, scale).max(1);
-    for edge in [
-        Rect { y1: window.y0 + stroke, ..window },
-        Rect { y0: window.y1 - stroke, ..window },
-        Rect { x1: window.x0 + stroke, ..window },
-        Rect { x0: window.x1 - stroke, ..window },
-    ] {
+    for edge in window.edges(px(1.0, scale).max(1)) {
         surface.fill(edge, theme.cursor);
     }
 }

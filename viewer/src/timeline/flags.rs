@@ -25,40 +25,26 @@ pub(super) fn moment_of(incident: &Incident) -> TimedMoment {
 
 /// Returns the text of a single incident: `OOM 48 MiB` or `1,234 events lost`.
 pub(super) fn incident_text(incident: &Incident) -> String {
-    match incident.kind {
-        IncidentKind::OutOfMemory { requested } => format!("OOM {}", ByteSize(requested)),
-        IncidentKind::Gap { lost } => format!("{} lost", Count(lost).of("event", "events")),
-    }
+    flag_text(std::slice::from_ref(incident))
 }
 
-/// Returns the text of the flag for these incidents: the text of a single one, or their number.
+/// Returns the text of the flag for these incidents: the number of errors if there are several, the
+/// largest request that failed, and the number of lost events.
 fn flag_text(incidents: &[Incident]) -> String {
-    if let [incident] = incidents {
-        return incident_text(incident);
-    }
-    let is_gap = |incident: &&Incident| matches!(incident.kind, IncidentKind::Gap { .. });
-    let (gaps, errors): (Vec<&Incident>, Vec<&Incident>) = incidents.iter().partition(is_gap);
-    let lost = gaps.iter().fold(0u64, |sum, gap| match gap.kind {
-        IncidentKind::Gap { lost } => sum.saturating_add(lost),
-        IncidentKind::OutOfMemory { .. } => sum,
-    });
-    let errors_text = match errors[..] {
-        [] => String::new(),
-        [error] => incident_text(error),
-        _ => {
-            let size = |incident: &&Incident| match incident.kind {
-                IncidentKind::OutOfMemory { requested } => requested,
-                IncidentKind::Gap { .. } => 0,
-            };
-            let largest = errors.iter().map(size).max().unwrap_or(0);
-            format!("{} × OOM up to {}", Count(errors.len() as u64), ByteSize(largest))
+    let (mut requests, mut gaps) = (Vec::new(), Vec::new());
+    for incident in incidents {
+        match incident.kind {
+            IncidentKind::OutOfMemory { requested } => requests.push(requested),
+            IncidentKind::Gap { lost } => gaps.push(lost),
         }
-    };
-    match (errors.is_empty(), gaps.is_empty()) {
-        (_, true) => errors_text,
-        (true, false) => format!("{} lost", Count(lost).of("event", "events")),
-        (false, false) => format!("{errors_text} · {} lost", Count(lost).of("event", "events")),
     }
+    let errors = requests.iter().max().map(|&largest| match requests.len() {
+        1 => format!("OOM {}", ByteSize(largest)),
+        count => format!("{} × OOM up to {}", Count(count as u64), ByteSize(largest)),
+    });
+    let lost = gaps.into_iter().reduce(u64::saturating_add);
+    let lost = lost.map(|lost| format!("{} lost", Count(lost).of("event", "events")));
+    errors.into_iter().chain(lost).collect::<Vec<_>>().join(" · ")
 }
 
 /// Returns the lines and the flags of out-of-memory errors and gaps in view. A gap's line is

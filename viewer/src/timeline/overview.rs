@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, Recording};
 
+use super::columns::columns_of;
 use super::scale::{AxisKind, Scale};
 use super::x_axis::XAxis;
 use crate::draw::bitmap::Rect;
@@ -50,11 +51,7 @@ impl Overview {
                 // An axis of all time needs no moments.
                 let history = history.filter(|_| *scale != Scale::Time || idle_width.is_some());
                 let axis = XAxis::new(scale.clone(), strip, &whole, recording, history, idle_width);
-                let series = recording.series(device);
-                let columns = series.map(|series| match axis.is_even_time() {
-                    true => series.columns(whole.start, whole.end, strip.width().unsigned_abs() as usize),
-                    false => series.columns_between(axis.times()),
-                });
+                let columns = recording.series(device).map(|series| columns_of(series, &axis));
                 let bytes = columns.iter().flatten().map(|column| (column.max.allocated, column.max.reserved));
                 (Arc::new(axis), bytes.collect())
             },

@@ -5,7 +5,7 @@ use std::ops::Range;
 use vramscope_insight::history::History;
 use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, DeviceId, Incident, Recording};
 
-use super::columns::{counters, counters_of_run, samples};
+use super::columns::{columns_of, counters, samples};
 use super::content::TimelineContent;
 use super::flags::{Flag, flags};
 use super::geometry::{Geometry, Rows, TEXT, span_rows, time_origin_ns};
@@ -208,7 +208,7 @@ impl TimelineScene {
             geometry,
             stack: None,
             scale,
-            run_columns: options.run.map(|run| counters_of_run(run, &axis)).unwrap_or_default(),
+            run_columns: options.run.map(|run| columns_of(run, &axis)).unwrap_or_default(),
             columns,
             columns_key,
             axis,

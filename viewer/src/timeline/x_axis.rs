@@ -26,6 +26,14 @@ pub(super) struct Piece {
     pub(super) is_idle: bool,
 }
 
+impl Piece {
+    /// Returns the distance of a position on the piece from the axis' left edge, in pixels.
+    fn x(&self, position: u64) -> f64 {
+        let part = position.saturating_sub(self.from) as f64 / (self.to - self.from).max(1) as f64;
+        f64::from(self.x0) + part * f64::from(self.x1 - self.x0)
+    }
+}
+
 /// The timeline's horizontal axis. It converts between moments and pixels.
 ///
 /// Pixel column c (counted from the chart's left edge) shows the moments from `edges()[c]` to
@@ -266,7 +274,7 @@ impl XAxis {
                 let labelled =
                     labelled.filter(|&(part, number)| number % stride == 0 && range.contains(&steps.start(part)));
                 let labels: Vec<(f64, String)> = labelled
-                    .map(|(part, number)| (self.distance(steps.start(part)), format!("step {number}")))
+                    .map(|(part, number)| (self.pieces[0].x(steps.start(part)), format!("step {number}")))
                     .collect();
                 // Between the starts of two steps, the middle is labelled.
                 let number = steps.number(steps.part_at(range.start)).filter(|_| labels.is_empty());
@@ -285,20 +293,9 @@ impl XAxis {
             let last = piece.to.saturating_sub(origin) / step;
             // The next piece begins where this one ends.
             let positions = (first..=last).map(|index| origin.saturating_add(index.saturating_mul(step)));
-            labels.extend(positions.map(|position| {
-                let part = (position - piece.from) as f64 / (piece.to - piece.from).max(1) as f64;
-                (f64::from(piece.x0) + part * f64::from(piece.x1 - piece.x0), text(position))
-            }));
+            labels.extend(positions.map(|position| (piece.x(position), text(position))));
         }
         labels
-    }
-
-    /// Returns the distance of a position from the chart's left edge in pixels, on an axis without
-    /// idle time left out.
-    fn distance(&self, position: u64) -> f64 {
-        let range = self.range();
-        let ratio = position.saturating_sub(range.start) as f64 / (range.end - range.start).max(1) as f64;
-        ratio * f64::from(self.width)
     }
 }
 
