@@ -1,8 +1,5 @@
 //! The elements of the panel with the running program's commands.
 
-use wasm_bindgen::JsCast;
-use web_sys::{HtmlButtonElement, HtmlInputElement};
-
 use super::page::Page;
 
 /// Name of the command that records to a file.
@@ -60,12 +57,8 @@ impl Controls {
         page.set_optional_text("controls-unavailable-reason", reason);
         let is_disabled = !self.is_allowed || self.is_busy || !is_connected;
         for id in INPUTS {
-            let Ok(element) = page.element(id) else { continue };
-            if let Some(button) = element.dyn_ref::<HtmlButtonElement>() {
-                button.set_disabled(is_disabled);
-            } else if let Some(input) = element.dyn_ref::<HtmlInputElement>() {
-                input.set_disabled(is_disabled);
-            }
+            // Fails only for invalid attribute names.
+            let _ = page.element(id).map(|input| input.toggle_attribute_with_force("disabled", is_disabled));
         }
     }
 }
@@ -102,5 +95,5 @@ pub(super) fn set_confirming(page: &Page, is_confirming: bool) {
 /// Shows the result of a command in the panel, as a success or as an error.
 pub(super) fn show_result(page: &Page, text: &str, is_success: bool) {
     page.set_text("control-result", text);
-    page.set_data("control-result", "kind", if is_success { "done" } else { "wrong" });
+    page.set_attribute("control-result", "data-kind", if is_success { "done" } else { "wrong" });
 }

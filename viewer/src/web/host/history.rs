@@ -76,11 +76,6 @@ impl App {
         self.want_frame();
     }
 
-    /// Stores the sources of the recordings that the next frames show.
-    pub(super) fn sources_changed(&self, sources: Sources) {
-        self.state.borrow_mut().history.shown.0 = sources;
-    }
-
     /// Updates the browser's history after a frame: `link` is the view as a URL fragment, `entry`
     /// the engine's number of entries.
     pub(super) fn update_history(&self, link: String, entry: u64) {

@@ -43,10 +43,7 @@ use crate::protocol::{FromEngine, PageStage, RecordingSource, ToEngine};
 /// `script` executes the commands of the start page, see `www/start.js`; an exported page has none.
 #[wasm_bindgen]
 pub fn start(file: Option<File>, connect: Option<Function>, script: Option<Function>) -> Promise {
-    match start_app(file, connect.as_ref(), script) {
-        Ok(ready) => ready,
-        Err(error) => Promise::reject(&error),
-    }
+    start_app(file, connect.as_ref(), script).unwrap_or_else(|error| Promise::reject(&error))
 }
 
 /// Starts the page and returns a promise that resolves once the page is ready; see [`start`].
@@ -110,7 +107,7 @@ fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
         FromEngine::Picture(surface, picture) => save_picture::save(app, surface, &picture),
         FromEngine::Sources(sources) => {
             start_page::opened(app, &sources);
-            app.sources_changed(sources);
+            app.state.borrow_mut().history.shown.0 = sources;
         }
         FromEngine::WentBack => app.went_back(),
         FromEngine::LoadControls => controls::load_commands(app),

@@ -135,12 +135,6 @@ impl Page {
         }
     }
 
-    /// Sets the attribute `data-{name}` of the element `id`; does nothing if the element is
-    /// missing.
-    pub(super) fn set_data(&self, id: &str, name: &str, value: &str) {
-        self.set_attribute(id, &format!("data-{name}"), value);
-    }
-
     /// Sets the text of the element `id`, or hides the element if the text is empty; does nothing if
     /// it is missing.
     pub(super) fn set_optional_text(&self, id: &'static str, text: &str) {
@@ -176,7 +170,7 @@ impl Page {
             // The start page can be opened over the recording.
             PageStage::Content => ("shown", START_TITLE, START_TEXT),
         };
-        self.set_data("app", "stage", name);
+        self.set_attribute("app", "data-stage", name);
         self.set_text("empty-title", title);
         self.set_text("empty-text", text);
     }

@@ -4,7 +4,7 @@ use wasm_bindgen::prelude::*;
 
 use super::page::Page;
 use super::render::Rendered;
-use crate::page_texts::{BadgeKind, CounterTexts, PageTexts, TransportTexts};
+use crate::page_texts::{CounterTexts, PageTexts, TransportTexts};
 use crate::playback::SPEEDS;
 use crate::protocol::{PaneContent, Tooltip};
 use crate::ui::Node;
@@ -77,8 +77,8 @@ impl Panel {
         let (rendered, elements) = (&mut self.panes[pane], &page.panes[pane]);
         let (id, picture) =
             [("pane-left", "picture-left"), ("pane-right", "picture-right")].get(pane).copied().unwrap_or_default();
-        page.set_data(id, "view", &content.view);
-        page.set_data(id, "picture", bool_name(content.has_picture));
+        page.set_attribute(id, "data-view", &content.view);
+        page.set_attribute(id, "data-picture", bool_name(content.has_picture));
         page.set_attribute(picture, "aria-label", &content.picture_label);
         rendered.controls.show(&page.document, &elements.controls, &content.controls)?;
         rendered.legend.show(&page.document, &elements.legend, &content.legend)?;
@@ -114,23 +114,14 @@ fn bool_name(value: bool) -> &'static str {
 /// Shows the recording's name, the connection badge and the number of missed events.
 fn show_source(page: &Page, texts: &PageTexts) {
     page.set_text("source", &texts.source);
-    let (kind, badge) = texts.badge.as_ref().map_or(("", ""), |(kind, text)| (badge_kind_name(*kind), text));
+    let (kind, badge) =
+        texts.badge.as_ref().map(|(kind, text)| (format!("{kind:?}"), text.as_str())).unwrap_or_default();
     page.set_optional_text("badge", badge);
-    page.set_data("badge", "kind", kind);
+    page.set_attribute("badge", "data-kind", &kind.to_ascii_lowercase());
     page.set_optional_text("rate", &texts.rate);
     page.set_optional_text("missed", texts.counters.missed.as_deref().unwrap_or_default());
     if page.document.title() != texts.title {
         page.document.set_title(&texts.title);
-    }
-}
-
-/// Returns the name of the connection badge's appearance in the style sheet.
-fn badge_kind_name(kind: BadgeKind) -> &'static str {
-    match kind {
-        BadgeKind::Live => "live",
-        BadgeKind::Paused => "paused",
-        BadgeKind::Lost => "lost",
-        BadgeKind::Ended => "ended",
     }
 }
 
@@ -162,9 +153,9 @@ fn show_bands(page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
 
 /// Shows play or pause, speed, live, event number and time.
 fn show_transport(page: &Page, transport: &TransportTexts) {
-    page.set_data("play", "playing", bool_name(transport.is_playing));
+    page.set_attribute("play", "data-playing", bool_name(transport.is_playing));
     page.set_attribute("play", "aria-label", if transport.is_playing { "Pause" } else { "Play" });
-    page.set_data("live", "following", bool_name(transport.is_following));
+    page.set_attribute("live", "data-following", bool_name(transport.is_following));
     page.set_hidden("live", !transport.has_live);
     if page.speed.options().length() == 0 {
         for speed in SPEEDS {

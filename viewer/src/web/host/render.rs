@@ -53,15 +53,14 @@ fn patch_children(document: &Document, parent: &HtmlNode, old: &[Node], new: &[N
 
 /// Returns true if one element can be changed into the other; false if it must be replaced.
 fn is_same_kind(before: &Element, after: &Element) -> bool {
-    let key = |element: &Element| {
-        element.attributes.iter().find(|(name, _)| *name == Attribute::Key).map(|(_, value)| value.clone())
-    };
-    before.tag == after.tag && key(before) == key(after) && is_virtual(before) == is_virtual(after)
+    let is_virtual = |element| attribute(element, Attribute::VirtualRows).is_some();
+    let has_same_key = attribute(before, Attribute::Key) == attribute(after, Attribute::Key);
+    before.tag == after.tag && has_same_key && is_virtual(before) == is_virtual(after)
 }
 
-/// Returns true if the element is a list of which only some rows are in the page.
-fn is_virtual(element: &Element) -> bool {
-    element.attributes.iter().any(|(name, _)| *name == Attribute::VirtualRows)
+/// Returns the value of an attribute of an element.
+fn attribute(element: &Element, name: Attribute) -> Option<&String> {
+    element.attributes.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
 }
 
 /// Creates the browser's node that shows `node`.
@@ -131,7 +130,7 @@ fn patch_style(shown: &HtmlNode, before: &Element, after: &Element) -> Result<()
         style.set_property("--share", &after.share.map(|share| share.to_string()).unwrap_or_default())?;
     }
     for (name, variable) in [(Attribute::VirtualRows, "--rows"), (Attribute::VirtualFirst, "--first")] {
-        if let Some((_, value)) = after.attributes.iter().find(|(other, _)| *other == name) {
+        if let Some(value) = attribute(after, name) {
             style.set_property(variable, value)?;
         }
     }
@@ -141,15 +140,15 @@ fn patch_style(shown: &HtmlNode, before: &Element, after: &Element) -> Result<()
 /// Sets the value of a field, because browsers ignore changes of its attribute once the user has
 /// edited it. A field that the user is editing keeps its text.
 fn set_values(shown: &HtmlNode, before: &Element, after: &Element) {
-    let value = after.attributes.iter().find(|(name, _)| *name == Attribute::Value).map(|(_, value)| value);
     if let Some(select) = shown.dyn_ref::<HtmlSelectElement>() {
-        let is_selected = |option: &Element| option.attributes.iter().any(|(name, _)| *name == Attribute::Selected);
+        let is_selected = |option| attribute(option, Attribute::Selected).is_some();
         let chosen =
             after.children.iter().position(|child| matches!(child, Node::Element(option) if is_selected(option)));
         if let Some(chosen) = chosen {
             select.set_selected_index(chosen as i32);
         }
-    } else if let (Some(input), Some(value)) = (shown.dyn_ref::<HtmlInputElement>(), value) {
+    } else if let (Some(input), Some(value)) = (shown.dyn_ref::<HtmlInputElement>(), attribute(after, Attribute::Value))
+    {
         let is_edited = shown.owner_document().and_then(|document| document.active_element()).as_ref() == Some(shown);
         if !is_edited && (before.tag != Tag::Input || &input.value() != value) {
             input.set_value(value);
