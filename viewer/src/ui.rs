@@ -256,13 +256,6 @@ impl Element {
         self
     }
 
-    /// Sets the length of a bar, 0 to 1.
-    #[must_use]
-    pub fn with_share(mut self, share: f64) -> Self {
-        self.share = Some(share);
-        self
-    }
-
     /// Sets the command that a click or a change of value runs.
     #[must_use]
     pub fn with_command(mut self, command: impl Into<CommandText>) -> Self {

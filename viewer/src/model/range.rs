@@ -184,7 +184,7 @@ impl Model {
         match &self.scale {
             Scale::Time => self.whole_times(),
             Scale::Events => first..last.max(first.saturating_add(self.scale.least_length())),
-            Scale::Steps(steps) => 0..steps.start(steps.len()),
+            Scale::Steps(steps) => 0..steps.start(steps.part_count()),
         }
     }
 

@@ -331,7 +331,7 @@ impl Painter<'_> {
             ("free in segments", theme.free),
             ("free segment", theme.cached_hatch),
         ];
-        let shown = block.heatmap.visible().filter(|row| row.line == 0).count();
+        let shown = block.heatmap.rows.iter().filter(|row| row.line == 0).count();
         let total = block.heatmap.segment_count();
         let note = if shown < total {
             format!("{} of {} segments are shown", Count(shown as u64), Count(total as u64))

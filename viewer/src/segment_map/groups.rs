@@ -65,12 +65,6 @@ impl BlockGroups {
         }
     }
 
-    /// Returns the grouping that assigns blocks to groups.
-    #[must_use]
-    pub fn grouping(&self) -> &Grouping {
-        &self.grouping
-    }
-
     /// Returns the index of a block's group in the fixed order. A group without an index gets the
     /// next one.
     pub fn index_of(&mut self, block: &Block) -> u32 {

@@ -174,11 +174,6 @@ impl Layout {
         }
     }
 
-    /// Iterates over the rows that are at least partly visible.
-    pub fn visible(&self) -> impl Iterator<Item = &Row> + '_ {
-        self.rows.iter()
-    }
-
     /// Returns the number of segments of the device; the mapped parts of an expandable segment
     /// count as one.
     #[must_use]
@@ -270,13 +265,6 @@ impl Layout {
             }
         }
         Some(view.clamped())
-    }
-
-    /// Returns the scroll position in pixels that brings the line with device address `address`
-    /// into view; `None` if the line is in view or no segment contains the address.
-    #[must_use]
-    pub fn scroll_to(&self, address: u64) -> Option<i32> {
-        self.reveal(address).map(|view| view.scroll).filter(|&scroll| scroll != self.scroll)
     }
 
     /// Returns the placement of the region that contains `address`, and the distance in bytes from

@@ -1,7 +1,5 @@
 //! Positions of the timeline's parts, and conversion between times and pixels.
 
-use std::ops::Range;
-
 use vramscope_insight::spans::Marks;
 use vramscope_trace::Recording;
 
@@ -55,16 +53,12 @@ pub struct Geometry {
     pub lanes: Rect,
     /// Width of the picture.
     pub width: i32,
-    /// Time at the chart's left edge.
-    pub from_ns: u64,
-    /// Time at the chart's right edge.
-    pub to_ns: u64,
 }
 
 impl Geometry {
     /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit, with the
-    /// given rows around the chart, that shows a range of time.
-    pub(super) fn with_rows(size: (u32, u32), scale: f32, rows: Rows, range: &Range<u64>) -> Self {
+    /// given rows around the chart.
+    pub(super) fn with_rows(size: (u32, u32), scale: f32, rows: Rows) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
         let x0 = px(64.0);
@@ -83,8 +77,6 @@ impl Geometry {
             overview: Rect::new(x0, overview_end - strip, x1, overview_end),
             lanes: Rect::new(x0, height - lanes, x1, height),
             width,
-            from_ns: range.start,
-            to_ns: range.end.max(range.start.saturating_add(1)),
         }
     }
 }

@@ -19,21 +19,15 @@ const PARTS: u64 = 1_024;
 /// Maximum number of intervals that are left out of one picture; the longest are chosen.
 const MAX_INTERVALS: usize = 24;
 
-/// An interval of time without events, in nanoseconds. The events before and after it lie outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct IdleTime {
-    pub(super) from_ns: u64,
-    pub(super) to_ns: u64,
-}
-
-/// Returns the idle time in a range of time that is longer than 2% of the range and than 20 times
-/// the median time between two events. `edges` are the moments at the boundaries of equally long
-/// pixel columns of the range.
-pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>, edges: &[u64]) -> Vec<IdleTime> {
+/// Returns the idle times in a range of time that are longer than 2% of the range and than 20 times
+/// the median time between two events; the events before and after an idle time lie outside of it.
+/// `edges` are the moments at the boundaries of equally long pixel columns of the range. All times
+/// are in nanoseconds.
+pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>, edges: &[u64]) -> Vec<Range<u64>> {
     let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return Vec::new() };
     let median = median_gap_ns(history, first, last);
     let least = ((range.end - range.start) / LEAST_SHARE).max(median.saturating_mul(LEAST_MEDIANS)).max(2);
-    let mut found: Vec<IdleTime> = Vec::new();
+    let mut found: Vec<Range<u64>> = Vec::new();
     let mut at = 0;
     for run in edges.chunk_by(|one, next| one == next) {
         let (event, is_last) = (run[0], at + run.len() == edges.len());
@@ -48,12 +42,12 @@ pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>,
         let from_ns = from_ns.saturating_add(1).max(range.start);
         let to_ns = if is_last { to_ns.min(range.end) } else { to_ns.saturating_sub(1).min(range.end) };
         if to_ns.saturating_sub(from_ns) > least {
-            found.push(IdleTime { from_ns, to_ns });
+            found.push(from_ns..to_ns);
         }
     }
-    sort_by_key(&mut found, |idle| std::cmp::Reverse(idle.to_ns - idle.from_ns));
+    sort_by_key(&mut found, |idle| std::cmp::Reverse(idle.end - idle.start));
     found.truncate(MAX_INTERVALS);
-    sort_by_key(&mut found, |idle| idle.from_ns);
+    sort_by_key(&mut found, |idle| idle.start);
     found
 }
 
@@ -69,7 +63,7 @@ pub fn is_mostly_idle(recording: &Recording, history: &History) -> bool {
     };
     let edges: Vec<u64> = (0..=PARTS).map(moment).collect();
     let idle = find(recording, history, &(start..end), &edges);
-    idle.iter().map(|one| one.to_ns - one.from_ns).sum::<u64>() > length / 2
+    idle.iter().map(|one| one.end - one.start).sum::<u64>() > length / 2
 }
 
 /// Returns the median time between two events from the moment `first` to the moment `last`, in

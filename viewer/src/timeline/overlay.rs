@@ -185,16 +185,8 @@ impl Overlay {
             let name = lane.long_name.iter().map(|name| format!("{name}: ")).collect::<String>();
             let text = format!("{name}{} of {}", ByteSize(counters.allocated), ByteSize(counters.reserved));
             let x0 = lane.rect.x0 + measure.px(4.0);
-            let width = measure.text_width(&text, TEXT - 0.5, 8.0);
-            Tag {
-                rect: Rect {
-                    x0,
-                    x1: x0 + width,
-                    y0: lane.rect.y0 + measure.px(2.0),
-                    y1: lane.rect.y1 - measure.px(2.0),
-                },
-                text,
-            }
+            let x1 = x0 + measure.text_width(&text, TEXT - 0.5, 8.0);
+            Tag { rect: Rect::new(x0, lane.rect.y0 + measure.px(2.0), x1, lane.rect.y1 - measure.px(2.0)), text }
         };
         self.lanes = LaneOverlay { rect: scene.geometry.lanes, tags: scene.lanes.lanes.iter().map(tag).collect() };
     }

@@ -76,14 +76,8 @@ impl StepScale {
 
     /// Returns the number of parts: the steps, and the parts before and after them.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn part_count(&self) -> usize {
         self.numbers.len()
-    }
-
-    /// Returns true if there are no parts; never for a scale that [`new`](Self::new) has created.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
     }
 
     /// Returns the number of the step that part `index` of the axis shows; `None` for the parts
@@ -102,12 +96,12 @@ impl StepScale {
     /// Returns the index of the part that contains a position, or of the last part.
     #[must_use]
     pub fn part_at(&self, position: u64) -> usize {
-        ((position / STEP_LENGTH) as usize).min(self.len().saturating_sub(1))
+        ((position / STEP_LENGTH) as usize).min(self.part_count().saturating_sub(1))
     }
 
     /// Returns the position of a moment on the axis of steps.
     fn position(&self, event: u64) -> u64 {
-        let part = self.bounds.partition_point(|&bound| bound <= event).saturating_sub(1).min(self.len() - 1);
+        let part = self.bounds.partition_point(|&bound| bound <= event).saturating_sub(1).min(self.part_count() - 1);
         let (from, to) = (self.bounds[part], self.bounds[part + 1]);
         let within =
             u128::from(event.clamp(from, to) - from) * u128::from(STEP_LENGTH) / u128::from((to - from).max(1));
@@ -205,7 +199,7 @@ mod tests {
             [(&[10, 20, 25, 1000][..], 0, 1000, 4), (&[10, 20, 25, 1000], 10, 2000, 4), (&[0, 1, 2], 0, 2, 2)]
         {
             let scale = scale(bounds, first, end);
-            assert_eq!(scale.len(), parts);
+            assert_eq!(scale.part_count(), parts);
             let mut before = None;
             for event in first..=end {
                 let position = scale.position(event);

@@ -159,7 +159,7 @@ impl TimelineScene {
             has_overview: whole.is_some(),
             lanes: options.first_lane.map_or(0, |_| lanes_in_view(recording, size.1, scale)),
         };
-        let mut geometry = Geometry::with_rows(size, scale, rows, &content.range);
+        let geometry = Geometry::with_rows(size, scale, rows);
         let width = usize::try_from(geometry.plot.width()).unwrap_or(1);
         let idle_width = options.cuts_idle.then(|| measure.px(12.0).max(6));
         let mut axis = XAxis::new(options.scale.clone(), geometry.plot, &shown, recording, options.history, idle_width);
@@ -180,8 +180,6 @@ impl TimelineScene {
         if options.history.is_none() {
             axis.set_edges(recording.event_at_time(shown.start), &columns);
         }
-        let time_range = axis.time_range();
-        (geometry.from_ns, geometry.to_ns) = (time_range.start, time_range.end.max(time_range.start.saturating_add(1)));
         let top = Top::new(content, options.run);
         let bands = band_areas(content, &columns, &axis, top.bytes);
         let max_labels = (geometry.plot.width() / measure.px(110.0).max(1)) as u64;

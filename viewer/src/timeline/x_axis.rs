@@ -6,7 +6,7 @@ use vramscope_insight::history::History;
 use vramscope_trace::{Count, CounterColumn, Recording, even_part};
 
 use super::geometry::time_origin_ns;
-use super::idle::{self, IdleTime};
+use super::idle;
 use super::scale::{Scale, TimedMoment};
 use crate::draw::bitmap::Rect;
 use crate::units::{axis_moment, decimal_step};
@@ -302,13 +302,18 @@ impl XAxis {
 /// Returns the pieces of an axis of time on which each idle time is `idle_width` pixels wide and
 /// all other time is evenly spaced; `None` if nothing is to be left out, or too little room is
 /// left.
-fn pieces_without_idle_time(range: &Range<u64>, width: i32, idle: &[IdleTime], idle_width: i32) -> Option<Vec<Piece>> {
+fn pieces_without_idle_time(
+    range: &Range<u64>,
+    width: i32,
+    idle: &[Range<u64>],
+    idle_width: i32,
+) -> Option<Vec<Piece>> {
     let idle_pixels = idle_width.saturating_mul(idle.len() as i32);
     let busy_pixels = width.saturating_sub(idle_pixels);
     if idle.is_empty() || busy_pixels < width / 2 {
         return None;
     }
-    let idle_ns: u64 = idle.iter().map(|one| one.to_ns - one.from_ns).sum();
+    let idle_ns: u64 = idle.iter().map(|one| one.end - one.start).sum();
     let busy_ns = (range.end - range.start).saturating_sub(idle_ns).max(1);
     let (mut pieces, mut at, mut busy_before) = (Vec::new(), range.start, 0u64);
     let pixels = |ns: u64| (u128::from(ns) * busy_pixels.unsigned_abs() as u128 / u128::from(busy_ns)) as i32;
@@ -319,11 +324,11 @@ fn pieces_without_idle_time(range: &Range<u64>, width: i32, idle: &[IdleTime], i
     };
     for (index, one) in (0..).zip(idle) {
         let x0 = pixels(busy_before) + idle_width * index;
-        busy_before += one.from_ns - at;
+        busy_before += one.start - at;
         let x1 = pixels(busy_before) + idle_width * index;
-        add(at, one.from_ns, x0, x1, false);
-        add(one.from_ns, one.to_ns, x1, x1 + idle_width, true);
-        at = one.to_ns;
+        add(at, one.start, x0, x1, false);
+        add(one.start, one.end, x1, x1 + idle_width, true);
+        at = one.end;
     }
     add(at, range.end, pixels(busy_before) + idle_pixels, width, false);
     // Rounding may leave the last columns to a piece that ends with the range.
@@ -339,7 +344,7 @@ mod tests {
 
     #[test]
     fn idle_time_has_a_fixed_width() {
-        let idle = [IdleTime { from_ns: 1000, to_ns: 9000 }, IdleTime { from_ns: 9500, to_ns: 9900 }];
+        let idle = [1000..9000, 9500..9900];
         let pieces = pieces_without_idle_time(&(0..10_000), 200, &idle, 10).expect("there is room");
         let shown: Vec<(i32, i32, u64, bool)> =
             pieces.iter().map(|piece| (piece.x0, piece.x1, piece.from, piece.is_idle)).collect();

@@ -20,7 +20,7 @@ fn check(state: &MemoryState, size: (u32, u32), scale: f32, view: View) {
     let scene = HeatmapScene::new(layout.clone(), size.0 as i32, content, &typesetter);
     segment_map::draw(&scene, &theme, &mut frame, &mut typesetter);
     let free = [theme.free, theme.free_hatch, theme.cached, theme.cached_hatch];
-    for row in layout.visible() {
+    for row in &layout.rows {
         let (top, bottom) = (row.y0.max(layout.map.y0), row.y1.min(layout.map.y1));
         assert!(row.x0 >= layout.map.x0 && row.x1 <= layout.map.x1 && row.x0 < row.x1, "{row:?} is on the map");
         for x in row.x0..row.x1 {
