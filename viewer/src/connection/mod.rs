@@ -175,27 +175,15 @@ struct Attempt {
 }
 
 /// The live connection of a page, as a state machine that does not open sockets itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Connection {
     state: ConnectionState,
     position: StreamPosition,
     attempt: Option<Attempt>,
     /// Number of attempts so far.
     attempts: u64,
-    /// Whether the newest event was followed when the connection ended.
-    was_following: bool,
-}
-
-impl Default for Connection {
-    fn default() -> Self {
-        Self {
-            state: ConnectionState::None,
-            position: StreamPosition::default(),
-            attempt: None,
-            attempts: 0,
-            was_following: true,
-        }
-    }
+    /// Whether the user looked at an earlier moment than the newest when the connection ended.
+    had_left_end: bool,
 }
 
 impl Connection {
@@ -231,7 +219,7 @@ impl Connection {
                 self.open(AttemptPurpose::Show { link: Box::new(link), history }, AttemptReason::Retry, &mut effects);
             }
             ConnectionEvent::WatchRequested => {
-                self.was_following = true;
+                self.had_left_end = false;
                 let purpose = match self.position.is_identified() {
                     true => AttemptPurpose::Resume,
                     false => AttemptPurpose::Show { link: Box::default(), history: History::Recent },
@@ -243,7 +231,7 @@ impl Connection {
             ConnectionEvent::BytesReceived { info } => self.bytes_received(info.as_ref(), model, &mut effects),
             ConnectionEvent::Closed { code, random } => self.closed(code, random, model, &mut effects),
             ConnectionEvent::FellBehind => {
-                self.was_following = model.is_following();
+                self.had_left_end = !model.is_following();
                 self.state = ConnectionState::Reconnecting;
                 self.position.skip_ahead();
                 effects.extend([Effect::CloseSocket, Effect::DiscardMessages, Effect::DisconnectModel]);
@@ -354,7 +342,7 @@ impl Connection {
 
     /// Continues the recording on the page with the attempt's stream.
     fn resume(&mut self, effects: &mut Vec<Effect>) {
-        effects.push(Effect::ResumeStream { following: self.was_following });
+        effects.push(Effect::ResumeStream { following: !self.had_left_end });
         self.stream_is_shown(effects);
     }
 
@@ -362,7 +350,7 @@ impl Connection {
     /// at an earlier moment, which would be lost, ends the attempt instead.
     fn restart(&mut self, model: &Model, effects: &mut Vec<Effect>) {
         let has_events = model.recording().end_event() > 0;
-        if has_events && !self.was_following {
+        if has_events && self.had_left_end {
             self.refuse(CANNOT_RESUME, effects);
             return;
         }
@@ -376,7 +364,7 @@ impl Connection {
     /// looks at an earlier moment, ends the attempt instead.
     fn show_new_run(&mut self, model: &Model, effects: &mut Vec<Effect>) {
         let is_at_end = model.state().event() >= model.recording().end_event();
-        if !self.was_following || !is_at_end {
+        if self.had_left_end || !is_at_end {
             return self.refuse(NEW_RUN, effects);
         }
         self.start_position(History::Recent);
@@ -436,13 +424,13 @@ impl Connection {
             return;
         }
         if model.origin() == Origin::Live {
-            self.was_following = model.is_following();
+            self.had_left_end = !model.is_following();
         }
         effects.push(Effect::DisconnectModel);
         let has_ended = code == RECORDING_ENDED || self.state == ConnectionState::Ended;
         // Without the recording's identity a reconnection restarts the stream, which discards the
         // earlier moment that the user may be looking at.
-        let retries = code != WRONG_TOKEN && (self.position.is_identified() || (self.was_following && !has_ended));
+        let retries = code != WRONG_TOKEN && (self.position.is_identified() || (!self.had_left_end && !has_ended));
         self.state = match has_ended && code != WRONG_TOKEN {
             true => ConnectionState::Ended,
             false if retries => ConnectionState::Reconnecting,

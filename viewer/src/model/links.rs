@@ -2,6 +2,7 @@
 
 use vramscope_trace::FormatError;
 
+use super::live_state::LINK_TOO_EARLY;
 use super::state::{Model, Origin};
 use crate::bands::{Band, BandChoice};
 use crate::link::Link;
@@ -122,7 +123,7 @@ impl Model {
         }
         let Some(event) = link.event else { return Ok(()) };
         if self.origin == Origin::Live && event < self.recording.first_event() {
-            self.link_is_too_early(event);
+            (self.live.linked_event, self.live.notice) = (Some(event), Some(LINK_TOO_EARLY));
         }
         Ok(())
     }

@@ -4,24 +4,18 @@
 use vramscope_insight::spans::Marks;
 use vramscope_trace::FormatError;
 
-use super::live_state::{LINK_TOO_EARLY, LiveState, MOMENT_DISCARDED};
+use super::live_state::{LiveState, MOMENT_DISCARDED};
 use super::state::{Model, Origin};
 
 impl Model {
     /// Empties the model to receive the same live recording again from the start of a new stream,
     /// because the connection could not resume. Keeps the counts of lost and missed events.
     pub fn restart_live(&mut self) {
-        let (end, lost, missed) = (self.recording.end_event(), self.lost_events(), self.missed_events());
+        let (lost_before, missed_before) = (self.lost_events(), self.missed_events());
+        let (resume_event, limit_bytes) = (Some(self.recording.end_event()), self.live.limit_bytes);
         let name = std::mem::take(&mut self.name);
-        let limit_bytes = self.live.limit_bytes;
         self.reset(&name, Origin::Live);
-        self.live = LiveState {
-            lost_before: lost,
-            missed_before: missed,
-            resume_event: Some(end),
-            limit_bytes,
-            ..LiveState::default()
-        };
+        self.live = LiveState { lost_before, missed_before, resume_event, limit_bytes, ..LiveState::default() };
     }
 
     /// Sets the memory limit of the live recording in bytes. Beyond it, the oldest part of the
@@ -122,13 +116,6 @@ impl Model {
             return self.go_to(self.recording.first_event());
         }
         Ok(())
-    }
-
-    /// Stores `event`, the moment of a link before the part of the recording that the page holds,
-    /// and a message about it for the user.
-    pub(super) fn link_is_too_early(&mut self, event: u64) {
-        self.live.linked_event = Some(event);
-        self.live.notice = Some(LINK_TOO_EARLY);
     }
 
     /// Takes the message to show to the user; `None` if there is no new one.

@@ -53,11 +53,6 @@ pub struct XAxis {
     has_exact_edges: bool,
 }
 
-/// Returns the number at which part `index` begins if `range` is divided into `count` equal parts.
-fn at_part(range: &Range<u64>, index: usize, count: usize) -> u64 {
-    range.start + even_part(range.end - range.start, index as u64, count as u64)
-}
-
 /// Returns the time of a moment, in nanoseconds.
 fn time_of(recording: &Recording, history: Option<&History>, event: u64) -> u64 {
     match history {
@@ -127,8 +122,8 @@ impl XAxis {
     fn positions(&self) -> impl Iterator<Item = u64> + '_ {
         let last = self.pieces.last().map(|piece| piece.to);
         let within = self.pieces.iter().flat_map(|piece| {
-            let columns = (piece.x1 - piece.x0).max(0) as usize;
-            (0..columns).map(move |column| at_part(&(piece.from..piece.to), column, columns))
+            let columns = (piece.x1 - piece.x0).max(0) as u64;
+            (0..columns).map(move |column| piece.from + even_part(piece.to - piece.from, column, columns))
         });
         within.chain(last)
     }

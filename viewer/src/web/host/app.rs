@@ -355,13 +355,13 @@ impl PageState {
             page.element("app")?.style().set_property("--lanes", &update.lanes.to_string())?;
         }
         if let Some(bar) = &update.timeline_bar {
-            self.panel.show_timeline_bar(page, bar)?;
+            self.panel.timeline_bar.show(&page.document, &page.timeline_bar, bar)?;
         }
         if let Some(tooltip) = &update.tooltip {
             self.panel.show_tooltip(page, tooltip, self.display.ratio())?;
         }
         if let Some(details) = &update.details {
-            self.panel.show_details(page, details)?;
+            self.panel.details.show(&page.document, &page.details, details)?;
         }
         for (pane, content) in update.panes.iter().enumerate() {
             if let Some(content) = content {

@@ -57,11 +57,6 @@ pub(super) fn focus_search(app: &App) {
     }
 }
 
-/// Formats the keys of a command: `W or +`.
-fn keys_text(command: &ListedCommand) -> String {
-    command.keys.iter().map(|key| key_name(key)).collect::<Vec<_>>().join(" or ")
-}
-
 /// Fills the help dialog with all commands and their keys.
 fn fill_help(page: &Page) -> Result<(), JsValue> {
     let entry = |command: ListedCommand| {
@@ -88,7 +83,8 @@ fn fill_command_list(app: &App, text: &str) {
         let _ = item.set_attribute("role", "option");
         item.set_id(&format!("command-{index}"));
         let _ = item.set_attribute("aria-selected", if index == 0 { "true" } else { "false" });
-        if let Ok(keys) = app.page.create("kbd", &keys_text(&command))
+        let keys = command.keys.iter().map(|key| key_name(key)).collect::<Vec<_>>().join(" or ");
+        if let Ok(keys) = app.page.create("kbd", &keys)
             && !command.keys.is_empty()
         {
             let _ = item.append_child(&keys);

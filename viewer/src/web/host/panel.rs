@@ -7,7 +7,6 @@ use super::render::Rendered;
 use crate::page_texts::{CounterTexts, PageTexts, TransportTexts};
 use crate::playback::SPEEDS;
 use crate::protocol::{PaneContent, Tooltip};
-use crate::ui::Node;
 
 /// Ids of the header's elements for each band, in the order of `Band::ALL`: the entry, its button,
 /// its number.
@@ -26,8 +25,10 @@ struct RenderedPane {
 /// changes are written.
 #[derive(Default)]
 pub(super) struct Panel {
-    details: Rendered,
-    timeline_bar: Rendered,
+    /// The details panel.
+    pub(super) details: Rendered,
+    /// The bar above the timeline.
+    pub(super) timeline_bar: Rendered,
     tooltip: Rendered,
     panes: [RenderedPane; 2],
     devices: Vec<(u16, String)>,
@@ -45,16 +46,6 @@ impl Panel {
         page.set_text("moment-title", &texts.moment_title);
         page.set_text("moment-event", &texts.moment_event);
         Ok(())
-    }
-
-    /// Updates the details panel.
-    pub(super) fn show_details(&mut self, page: &Page, details: &[Node]) -> Result<(), JsValue> {
-        self.details.show(&page.document, &page.details, details)
-    }
-
-    /// Updates the bar above the timeline.
-    pub(super) fn show_timeline_bar(&mut self, page: &Page, bar: &[Node]) -> Result<(), JsValue> {
-        self.timeline_bar.show(&page.document, &page.timeline_bar, bar)
     }
 
     /// Shows the timeline's tooltip beside the pointer, or hides it if it has no content. `ratio`
