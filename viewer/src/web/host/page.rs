@@ -135,8 +135,8 @@ impl Page {
         }
     }
 
-    /// Sets the text of the element `id`, or hides the element if the text is empty; does nothing if
-    /// it is missing.
+    /// Sets the text of the element `id`, or hides the element if the text is empty; does nothing
+    /// if it is missing.
     pub(super) fn set_optional_text(&self, id: &'static str, text: &str) {
         self.set_text(id, text);
         self.set_hidden(id, text.is_empty());
