@@ -10,7 +10,8 @@ use plotters::style::Color as _;
 use crate::draw::axis::Axis;
 use crate::draw::backend::Backend;
 use crate::draw::bitmap::{Color, Rect};
-use crate::draw::picture::px;
+use crate::draw::canvas::Canvas;
+use crate::draw::picture::{MomentAxis, TEXT, px};
 use crate::draw::surface::Surface;
 use crate::draw::theme::Theme;
 
@@ -51,6 +52,15 @@ type DrawResult = Result<(), DrawingAreaErrorKind<Infallible>>;
 /// Converts a color to plotters' color type.
 fn to_rgb(color: Color) -> RGBColor {
     RGBColor(color.r, color.g, color.b)
+}
+
+/// Draws a chart's horizontal axis with its labels below the pixel row `bottom`. A label that does
+/// not fit beside the one before it has a tick only.
+pub(crate) fn draw_ticks(surface: &mut Canvas<'_>, axis: &MomentAxis, bottom: i32, scale: f32, theme: &Theme) {
+    let (x0, x1) = axis.columns();
+    let plot = Rect::new(x0, 0, x1, bottom);
+    let labels = axis.labels(plot, surface.bitmap.width(), surface.typesetter, scale);
+    Chart { plot, x: &labels, y: &Axis::default(), text_size: TEXT, scale }.draw_axes(surface, theme);
 }
 
 impl Chart<'_> {

@@ -4,7 +4,6 @@
 use crate::draw::axis::Axis;
 use crate::draw::bitmap::{Bitmap, Color, Rect};
 use crate::draw::canvas::Canvas;
-use crate::draw::chart::Chart;
 use crate::draw::surface::Surface;
 use crate::draw::text::{Align, Typesetter};
 use crate::draw::theme::Theme;
@@ -136,15 +135,6 @@ pub fn draw_moment(
         let stroke = px(1.5, scale).max(1);
         bitmap.fill(Rect::new(x - stroke / 2, rows.0, x - stroke / 2 + stroke, rows.1), theme.cursor);
     }
-}
-
-/// Draws a chart's horizontal axis with its labels below the pixel row `bottom`. A label that does
-/// not fit beside the one before it has a tick only.
-pub(crate) fn draw_ticks(surface: &mut Canvas<'_>, axis: &MomentAxis, bottom: i32, scale: f32, theme: &Theme) {
-    let (x0, x1) = axis.columns();
-    let plot = Rect::new(x0, 0, x1, bottom);
-    let labels = axis.labels(plot, surface.bitmap.width(), surface.typesetter, scale);
-    Chart { plot, x: &labels, y: &Axis::default(), text_size: TEXT, scale }.draw_axes(surface, theme);
 }
 
 /// Draws a diamond that marks a pixel (x, y) of a chart.

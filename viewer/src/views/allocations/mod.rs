@@ -30,8 +30,9 @@ use vramscope_trace::{ByteSize, DeviceState, FormatError};
 
 use crate::command::Command;
 use crate::draw::canvas::Canvas;
+use crate::draw::chart::draw_ticks;
 use crate::draw::group_style::GroupStyle;
-use crate::draw::picture::{MomentAxis, draw_moment, draw_notice, draw_pointer_text, draw_ticks};
+use crate::draw::picture::{MomentAxis, draw_moment, draw_notice, draw_pointer_text};
 use crate::draw::theme::Theme;
 use crate::segment_map::Highlight;
 use crate::ui::{Attribute, Element, Tag, swatch};

@@ -5,9 +5,9 @@
 //! that were not freed. The rows are sizes, each twice the one below. A cell's color is its bytes.
 
 mod histogram;
-mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
-mod tests;
+mod page_tests;
+mod scene;
 
 use vramscope_insight::allocations::{AllocationSource, Scope};
 use vramscope_insight::query::Query;

@@ -11,7 +11,6 @@ use web_sys::{AbortController, MessagePort};
 use super::super::browser::{now_ms, run_after, run_soon};
 use super::super::port::Port;
 use super::byte_source::ByteSource;
-use super::later_module::{self, LaterModule};
 use super::message_queue::MessageQueue;
 use super::page_worker::Analysis;
 use super::recording_bytes::RecordingBytes;
@@ -86,7 +85,7 @@ impl Fetches {
 pub(super) struct EngineState {
     pub(super) session: Session,
     /// Duration of the last frame that drew a picture.
-    frame_ms: f64,
+    pub(super) frame_ms: f64,
     /// When the last frame began, by the engine's clock.
     frame_began_ms: f64,
     /// Buffers of pictures that the page has shown, to be filled again.
@@ -129,7 +128,6 @@ pub(super) struct Inner {
     pub(super) analysis: RefCell<Option<Analysis>>,
     /// Whether a frame is scheduled for the next analysis of a live recording.
     pub(super) is_analysis_scheduled: Cell<bool>,
-    pub(super) later_module: LaterModule,
     port: RefCell<Option<Port>>,
 }
 
@@ -244,7 +242,6 @@ impl App {
             .collect();
         self.send_with(&FromEngine::Frame(Box::new(frame)), &pixels, &pixels);
         self.show_messages(&report);
-        later_module::update(self, !pixels.is_empty());
         if !pixels.is_empty() {
             state.frame_ms = now_ms() - began_ms;
         }

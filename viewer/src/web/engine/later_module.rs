@@ -26,13 +26,11 @@ const IMPORT_MODULE: &str = "first";
 /// Time in milliseconds after a failure before the module is requested again.
 const RETRY_MS: f64 = 2000.0;
 
-/// The request for the second module.
-#[derive(Default)]
-pub(super) struct LaterModule {
-    /// The running request.
-    running: RefCell<Option<Promise>>,
+thread_local! {
+    /// The running request for the second module.
+    static RUNNING: RefCell<Option<Promise>> = const { RefCell::new(None) };
     /// When the last request failed, by the engine's clock.
-    failed_ms: Cell<Option<f64>>,
+    static FAILED_MS: Cell<Option<f64>> = const { Cell::new(None) };
 }
 
 /// Notes that the second module must be loaded, if there is one.
@@ -43,11 +41,12 @@ pub(super) fn init() {
 
 /// Starts to load the second module, if it is missing: once the page shows a picture, or when a
 /// view needs it. After a failure, it is loaded again when a view needs it.
-pub(super) fn update(app: &App, has_picture: bool) {
+pub(super) fn update(app: &App) {
     if later::is_loaded() {
         return;
     }
-    let failed_ms = app.0.later_module.failed_ms.get();
+    let has_picture = app.0.state.borrow().frame_ms > 0.0;
+    let failed_ms = FAILED_MS.get();
     let is_early = failed_ms.is_some_and(|failed_ms| now_ms() - failed_ms < RETRY_MS);
     if later::is_requested() && !is_early || has_picture && failed_ms.is_none() {
         drop(start(app));
@@ -71,25 +70,25 @@ pub(super) async fn load(app: &App) -> Result<(), String> {
 /// Returns the running request for the second module, or starts one. When the module has arrived,
 /// the page draws a frame.
 fn start(app: &App) -> Promise {
-    if let Some(running) = &*app.0.later_module.running.borrow() {
-        return running.clone();
+    if let Some(running) = RUNNING.with_borrow(Clone::clone) {
+        return running;
     }
     let promise = instantiate();
-    *app.0.later_module.running.borrow_mut() = Some(promise.clone());
+    RUNNING.set(Some(promise.clone()));
     let (app, loading) = (app.clone(), promise.clone());
     spawn_local(async move {
         let result = JsFuture::from(loading).await;
-        *app.0.later_module.running.borrow_mut() = None;
+        RUNNING.set(None);
         match result {
             Ok(_) => {
                 later::set_loaded(true);
-                if app.0.later_module.failed_ms.get().is_some() {
+                if FAILED_MS.get().is_some() {
                     app.hide_message();
                 }
                 app.change_model(|_| {});
             }
             Err(error) => {
-                app.0.later_module.failed_ms.set(Some(now_ms()));
+                FAILED_MS.set(Some(now_ms()));
                 if later::is_requested() {
                     app.show_message(&failure(&error));
                 }

@@ -60,6 +60,7 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
             for command in app.frame(&request, objects) {
                 execute(app, command);
             }
+            later_module::update(app);
             analyzing::update(app);
         }
         ToEngine::Actions(actions, clock_ms) => {
