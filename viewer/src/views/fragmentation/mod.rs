@@ -1,7 +1,7 @@
 //! Fragmentation over time: when it first passed a value, the free memory in segments, the largest
 //! free block with the largest requests, and the metrics of the moment by pool.
 //!
-//! [`fragmentation_chart`](crate::fragmentation_chart) draws the picture.
+//! `fragmentation_chart` draws the picture, for reports, too.
 
 mod cache;
 #[cfg(all(test, not(target_arch = "wasm32")))]
