@@ -213,3 +213,32 @@ fn reports_match_golden_pictures() {
 fn pictures_have_the_checksums_of_every_target() {
     crate::checksums::check();
 }
+
+/// Returns the names of the files in a folder of the crate; empty if there is no such folder.
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(crate_path(folder)).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn every_picture_of_a_view_has_a_test() {
+    if is_updating() {
+        return;
+    }
+    let views = names_in("src/views").into_iter().map(|view| (format!("src/views/{view}"), "page_tests.rs"));
+    for (folder, tests) in views.chain([("src/timeline".to_owned(), "../../tests/it/timeline.rs")]) {
+        let files = names_in(&format!("{folder}/golden"));
+        let mut of_name = std::collections::BTreeMap::<&str, usize>::new();
+        for file in &files {
+            let [_, _, name] = file.rsplitn(3, '_').collect::<Vec<_>>()[..] else { panic!("{folder}: {file}") };
+            *of_name.entry(name).or_default() += 1;
+        }
+        for (name, count) in of_name {
+            assert_eq!(count, 8, "{folder}: pictures of {name} at four sizes in both color schemes");
+            let tests = std::fs::read_to_string(crate_path(&format!("{folder}/{tests}"))).expect("the view has tests");
+            assert!(tests.contains(&format!("\"{name}\"")), "{folder}: no test draws {name}");
+        }
+        let code = std::fs::read_to_string(crate_path(&format!("{folder}/mod.rs"))).unwrap_or_default();
+        assert!(files.is_empty() != code.contains("picture_label: Some") || folder == "src/timeline", "{folder}");
+    }
+}
