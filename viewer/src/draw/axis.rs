@@ -42,7 +42,7 @@ impl Axis {
         Self { has_grid: false, ..self }
     }
 
-    /// Returns the axis without the texts that do not fit: those that would end more than
+    /// Returns the axis without the texts that do not fit: texts that would end more than
     /// `available` pixels from the axis's start, or begin less than `distance` pixels after the
     /// text before. Values must be pixels and ascend. `text_width` returns the width of a text in
     /// pixels.

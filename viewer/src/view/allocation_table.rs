@@ -43,24 +43,51 @@ pub(crate) fn live_allocations<M>(
     options: &Options<M>,
     (shared, search): (&mut SharedCaches, &mut AllocationSearch),
 ) -> (String, Table) {
-    let chosen = options.sort.as_ref().and_then(|(column, is_descending)| order_of(column, *is_descending));
-    let order = chosen.unwrap_or_default();
-    let query = Query::default();
-    let request = AllocationRequest {
-        moment: Some(context.moment),
-        ..AllocationRequest::new(context, &query, Scope::Live, order)
-    };
-    let source = AllocationSource { history: context.history, definitions: context.definitions() };
-    let matcher = || query.compile(context.recording, &[]);
-    let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
-    shared.is_unfinished |= !found.is_current();
-    let (first, count) = options.rows.window();
-    let (rows, total) = (found.rows(first, count), found.count().unwrap_or(0));
     let which = "live at this moment";
-    let summary = format!("{} {which}, {}", Count(total).of("allocation", "allocations"), ByteSize(found.bytes().0));
-    let grouping = site_grouping(&mut shared.groupings, context);
-    let table = table_of((view, which), context, grouping, &rows, order);
-    (summary, Table { window: Some((total, first.min(total))), ..table })
+    let found = FoundTable { view, query: &Query::default(), scope: Scope::Live, moment: Some(context.moment), which };
+    let (total, bytes, table) = found.advance(context, options, (shared, search));
+    (format!("{} {which}, {}", Count(total).of("allocation", "allocations"), ByteSize(bytes)), table)
+}
+
+/// A search for allocations whose table a view shows: the largest first, unless the user has chosen
+/// another order.
+pub(crate) struct FoundTable<'a> {
+    /// Name of the view.
+    pub(crate) view: &'static str,
+    /// The filter.
+    pub(crate) query: &'a Query,
+    /// The allocations to which the filter is applied.
+    pub(crate) scope: Scope,
+    /// The moment, if the result depends on it.
+    pub(crate) moment: Option<u64>,
+    /// Describes the allocations in the table's caption.
+    pub(crate) which: &'a str,
+}
+
+impl FoundTable<'_> {
+    /// Continues the search for one frame. Returns the number of allocations found, their bytes,
+    /// and the table of those in view.
+    pub(crate) fn advance<M>(
+        &self,
+        context: &Context<'_>,
+        options: &Options<M>,
+        (shared, search): (&mut SharedCaches, &mut AllocationSearch),
+    ) -> (u64, u64, Table) {
+        let Self { view, query, scope, moment, which } = *self;
+        let chosen = options.sort.as_ref().and_then(|(column, is_descending)| order_of(column, *is_descending));
+        let order = chosen.unwrap_or_default();
+        let request = AllocationRequest { moment, ..AllocationRequest::new(context, query, scope, order) };
+        let source = AllocationSource { history: context.history, definitions: context.definitions() };
+        let matcher = || query.compile(context.recording, &[]);
+        let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
+        shared.is_unfinished |= !found.is_current();
+        let (first, count) = options.rows.window();
+        let (rows, total) = (found.rows(first, count), found.count().unwrap_or(0));
+        let bytes = found.bytes().0;
+        let grouping = site_grouping(&mut shared.groupings, context);
+        let table = table_of((view, which), context, grouping, &rows, order);
+        (total, bytes, Table { window: Some((total, first.min(total))), ..table })
+    }
 }
 
 /// Returns the grouping of blocks by site, which has the names and categories of sites.

@@ -34,8 +34,8 @@ use crate::link::Link;
 use crate::segment_map::{ColorBy, Hit};
 
 pub(crate) use allocation_table::{
-    ROWS_PER_FRAME, SORT_COLUMNS, allocation_category, cell_or_empty, is_selected, live_allocations, order_of,
-    select_command, site_grouping, stream_cell, table_of,
+    FoundTable, ROWS_PER_FRAME, SORT_COLUMNS, allocation_category, cell_or_empty, is_selected, live_allocations,
+    order_of, select_command, site_grouping, stream_cell, table_of,
 };
 pub use caches::SharedCaches;
 pub use computed::*;

@@ -8,7 +8,7 @@ use crate::draw::picture::MomentAxis;
 /// events, which takes up to 30 ms.
 pub(crate) const QUIET_FRAMES: u32 = 5;
 
-/// The inputs of a picture beside those of the view: its size and others.
+/// The inputs of a picture that the session provides: its size and others.
 pub struct PictureFrame<'a> {
     /// Width and height in pixels.
     pub size: (u32, u32),

@@ -245,13 +245,6 @@ impl Row {
         self
     }
 
-    /// Sets whether the row is selected.
-    #[must_use]
-    pub fn with_selected(mut self, is_selected: bool) -> Self {
-        self.is_selected = is_selected;
-        self
-    }
-
     /// Sets the length of the bar, 0 to 1.
     #[must_use]
     pub fn with_share(mut self, share: f64) -> Self {

@@ -9,7 +9,7 @@ mod histogram;
 mod page_tests;
 mod scene;
 
-use vramscope_insight::allocations::{AllocationSource, Scope};
+use vramscope_insight::allocations::Scope;
 use vramscope_insight::query::Query;
 use vramscope_trace::{ByteSize, Count};
 
@@ -18,9 +18,8 @@ use crate::draw::canvas::Canvas;
 use crate::draw::theme::Theme;
 use crate::ui::{Element, Tag, swatch};
 use crate::view::{
-    AllocationRequest, AllocationSearch, Context, Options, PictureFrame, PictureKey, Pixel, ROWS_PER_FRAME, Registered,
-    SharedCaches, ShownMoment, StoredOptions, Table, TableBuilder, View, ViewContent, ViewInfo, mode_choice, modes,
-    order_of, site_grouping, table_of,
+    AllocationSearch, Context, FoundTable, Options, PictureFrame, PictureKey, Pixel, Registered, SharedCaches,
+    ShownMoment, StoredOptions, Table, TableBuilder, View, ViewContent, ViewInfo, mode_choice, modes,
 };
 
 use histogram::{Cell, Histogram, HistogramScan, LifeUnit, Sum};
@@ -161,24 +160,15 @@ impl Lifetimes {
         context: &Context<'_>,
         shared: &mut SharedCaches,
     ) -> (String, Table) {
-        let chosen = self.options.sort.as_ref().and_then(|(column, is_descending)| order_of(column, *is_descending));
-        let order = chosen.unwrap_or_default();
         let filter = filter_of(cell, unit);
-        // The filter is valid: a test parses those of all cells.
+        // The filter is valid: a test parses the filters of all cells.
         let query = Query::parse(&filter).unwrap_or_default();
         let scope = Scope::MadeIn { from: context.range.0.saturating_add(1), to: context.range.1 };
-        let request = AllocationRequest::new(context, &query, scope, order);
-        let source = AllocationSource { history: context.history, definitions: context.definitions() };
-        let matcher = || query.compile(context.recording, &[]);
-        let mut found = self.search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
-        shared.is_unfinished |= !found.is_current();
-        let (first, count) = self.options.rows.window();
-        let (rows, total) = (found.rows(first, count), found.count().unwrap_or(0));
         let which = format!("of {}, {}", sizes_text(cell), lives_text(cell, unit));
+        let found = FoundTable { view: VIEW, query: &query, scope, moment: None, which: &which };
+        let (total, _, table) = found.advance(context, &self.options, (shared, &mut self.search));
         let summary = format!("{} {which} (the filter {filter}).", Count(total).of("allocation", "allocations"));
-        let grouping = site_grouping(&mut shared.groupings, context);
-        let table = table_of((VIEW, &which), context, grouping, &rows, order);
-        (summary, Table { window: Some((total, first.min(total))), ..table })
+        (summary, table)
     }
 }
 
