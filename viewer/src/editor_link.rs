@@ -41,14 +41,12 @@ impl EditorTemplate {
     }
 
     /// Returns the template as text.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
     /// Returns the URL that opens `file` at `line` (0 if unknown); `None` if the file is unknown:
     /// empty or `??`.
-    #[must_use]
     pub fn link(&self, file: &str, line: u32) -> Option<String> {
         (!file.is_empty() && file != "??").then(|| editor_url(&self.0, file, line))
     }
@@ -79,7 +77,6 @@ fn split(address: &str) -> Result<(String, &str), String> {
 
 /// Returns true if a link to the URL `address` is safe on the page: it is well-formed, and its
 /// scheme does not run code.
-#[must_use]
 pub fn is_safe(address: &str) -> bool {
     split(address).is_ok()
 }

@@ -33,7 +33,6 @@ pub enum Job {
 
 impl Job {
     /// Returns the request for this job to the analyzer, in JSON.
-    #[must_use]
     pub fn request(&self) -> String {
         let request = match self {
             Self::WhatIf { device, conf, capacity_bytes } => {
@@ -49,7 +48,6 @@ impl Job {
 
     /// Returns true if the job simulates settings. The analyzer then also returns the simulated
     /// recording.
-    #[must_use]
     pub fn simulates(&self) -> bool {
         matches!(self, Self::WhatIf { conf: Some(_), .. })
     }
@@ -79,7 +77,6 @@ pub struct Jobs {
 
 impl Jobs {
     /// Returns the answer of the last [`Job::WhatIf`]; `None` if none has finished or it failed.
-    #[must_use]
     pub fn what_if_answer(&self) -> Option<&Value> {
         self.what_if.as_ref()?.answer.as_ref().ok()
     }
@@ -111,7 +108,6 @@ pub struct Findings {
 impl Findings {
     /// Returns the reserved, stuck and releasable bytes of a device at the end of its last complete
     /// step; `None` if none is known.
-    #[must_use]
     pub fn last_step(&self, device: DeviceId) -> Option<[u64; 3]> {
         let of_device = |one: &&Value| one["device"] == u64::from(device.0);
         let step = self.last_steps.as_array()?.iter().find(of_device)?;

@@ -166,7 +166,6 @@ const COMMANDS: &[Row] = &[
 
 /// Returns all commands, in the order of the help: the commands that show a view come first in
 /// their group.
-#[must_use]
 pub fn all() -> Vec<ListedCommand> {
     let listed = |&(name, title, keys, group): &Row| ListedCommand { name: name.into(), title, keys, group };
     let (before, after) = COMMANDS.split_at(COMMANDS.iter().position(|row| row.3 == Group::Views).unwrap_or(0));
@@ -193,7 +192,6 @@ pub struct KeyPress<'a> {
 
 impl KeyPress<'_> {
     /// Returns the key in the notation of [`ListedCommand::keys`].
-    #[must_use]
     pub fn notation(&self) -> String {
         let mut notation = String::new();
         if self.ctrl {
@@ -214,7 +212,6 @@ impl KeyPress<'_> {
 
 /// Returns the command that a key runs, or `None`. If `is_second`, [`PREFIX_KEY`] was pressed
 /// before the key.
-#[must_use]
 pub fn for_key(press: KeyPress<'_>, is_second: bool) -> Option<ListedCommand> {
     let mut notation = press.notation();
     if is_second {
@@ -235,7 +232,6 @@ pub fn matching(text: &str) -> impl Iterator<Item = ListedCommand> {
 
 /// Converts a key from the notation of [`ListedCommand::keys`] to the text that the page shows:
 /// `Space`, `←`, `Ctrl+S`, `; R`.
-#[must_use]
 pub fn key_name(key: &str) -> String {
     if let Some((first, second)) = key.split_once(' ').filter(|(first, _)| *first == PREFIX_KEY) {
         return format!("{first} {}", key_name(second));

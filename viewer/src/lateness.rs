@@ -65,14 +65,12 @@ impl Lateness {
 
     /// Returns the time from recording to drawing in milliseconds, of the newest and of the oldest
     /// new event in the last animation frame with new events; `None` before the second such frame.
-    #[must_use]
     pub fn latency_ms(&self) -> Option<[f64; 2]> {
         self.latency_ms
     }
 
     /// Returns the number of events that arrived per second, measured over at least a second;
     /// `None` before the first measurement.
-    #[must_use]
     pub fn events_per_s(&self) -> Option<u64> {
         self.events_per_s
     }
@@ -80,14 +78,12 @@ impl Lateness {
     /// Returns values that differ from those of the last call if there is a new measurement while
     /// events arrive: the delay in seconds, the events per second, and the Unix time in
     /// milliseconds of the measurement (`None` while no events arrive).
-    #[must_use]
     pub fn measured(&self) -> (u64, Option<u64>, Option<f64>) {
         let has_events = self.events_per_s.is_some_and(|rate| rate > 0);
         (self.behind_s(), self.events_per_s, self.rate_since.filter(|_| has_events).map(|(ms, _)| ms))
     }
 
     /// Returns the delay of the page behind the program in whole seconds; 0 below 2 seconds.
-    #[must_use]
     pub fn behind_s(&self) -> u64 {
         if self.behind_ms < MIN_SHOWN_MS { 0 } else { (self.behind_ms / 1000.0) as u64 }
     }

@@ -16,7 +16,6 @@ thread_local! {
 }
 
 /// Returns true if the functions of the later views can be called.
-#[must_use]
 pub fn is_loaded() -> bool {
     !IS_MISSING.get()
 }
@@ -27,7 +26,6 @@ pub fn request() {
 }
 
 /// Returns true if a view needs functions that are not loaded yet.
-#[must_use]
 pub fn is_requested() -> bool {
     IS_REQUESTED.get()
 }

@@ -14,7 +14,8 @@
 //! - [`model::Model`] stores the recording, the moment and the selection, and reports changes.
 //! - [`segment_map`] computes and draws segments and blocks, for the heatmap and for comparisons.
 //! - `fragmentation_chart` draws fragmentation over time, for the view and for reports.
-//! - [`timeline`] computes and draws the counters over time; [`draw`] draws axes with plotters.
+//! - [`timeline`] computes and draws the counters over time; axes are drawn by plotters (crate
+//!   `vramscope-draw`).
 //! - [`model::Model::needed_fetches`] returns the parts of a large file to load next; the caller
 //!   passes them to [`supply`](model::Model::supply).
 //! - [`connection::Connection`] is the state machine of the live connection.
@@ -22,7 +23,6 @@
 //!   converts other formats (crate `vramscope-importer`).
 //! - [`jobs`] defines the computations over a whole recording that another worker runs (crate
 //!   `vramscope-analyzer`).
-//! - `report` draws a whole recording on one page, as SVG or PNG (not in wasm).
 #![forbid(unsafe_code)]
 
 #[cfg(all(test, not(target_arch = "wasm32")))]
@@ -34,9 +34,8 @@ pub mod command;
 pub mod comparison;
 pub mod connection;
 pub mod details;
-pub mod draw;
 pub mod editor_link;
-mod fragmentation_chart;
+pub mod fragmentation_chart;
 pub mod jobs;
 pub mod key_bindings;
 pub mod lateness;
@@ -50,11 +49,9 @@ mod pane_link;
 pub mod pane_sizes;
 pub mod playback;
 pub mod protocol;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod report;
 pub mod saved_picture;
 pub mod segment_map;
-mod span;
+pub mod span;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod testing;
 pub mod timeline;

@@ -113,7 +113,6 @@ pub struct Link {
 impl Link {
     /// Parses a URL fragment with or without its `#`. Ignores unknown and invalid parameters, and a
     /// fragment that is too long.
-    #[must_use]
     pub fn parse(fragment: &str) -> Self {
         let mut link = Self::default();
         if fragment.len() > MAX_FRAGMENT_BYTES {
@@ -167,7 +166,6 @@ impl Link {
     }
 
     /// Returns the link as a URL fragment without `#`; empty if the link omits everything.
-    #[must_use]
     pub fn fragment(&self) -> String {
         let range = self.range.as_ref().map(|range| format!("from={}&to={}", range.start, range.end));
         let since = self.since.filter(|_| self.select.is_some());

@@ -19,7 +19,6 @@ macro_rules! named {
             }
 
             /// Returns the variant with this [`name`](Self::name), or `None`.
-            #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|variant| variant.name() == name)
             }

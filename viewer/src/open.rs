@@ -52,7 +52,6 @@ impl From<Recording> for LoadedFile {
 /// Returns true if `bytes`, the start of a file, begin with an uncompressed recording's magic
 /// number: only an uncompressed recording may have an index and be read in parts. False for too few
 /// bytes.
-#[must_use]
 pub fn is_recording(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
@@ -60,7 +59,6 @@ pub fn is_recording(bytes: &[u8]) -> bool {
 /// Returns the file name under which to save everything recorded so far of a running program: its
 /// name, the time (UTC) of the last event and the number of events, as in
 /// `train.py 20261231T235959Z 12345 events.vram`. The time is omitted if it is not known.
-#[must_use]
 pub fn live_name(program: &str, recording: &Recording) -> String {
     let events = recording.end_event();
     let epoch_ns = recording.info().epoch_unix_ns;
@@ -89,7 +87,6 @@ fn utc_time(unix_s: u64) -> String {
 
 /// Returns the file name under which to save the recording of `source`, a file or a program:
 /// `run.vram` for `run.pickle.gz`.
-#[must_use]
 pub fn saved_name(source: &str) -> String {
     let mut stem = source.trim();
     while let Some(shorter) = EXTENSIONS.iter().find_map(|extension| stem.strip_suffix(extension)) {
@@ -104,7 +101,6 @@ pub fn saved_name(source: &str) -> String {
 /// Returns the file name under which to save a part of the recording of `source`, or all of it
 /// without names: `run events 1200-3400.vram`, `run redacted.vram`. `events` are the part's first
 /// and last event number.
-#[must_use]
 pub fn excerpt_name(source: &str, events: Option<(u64, u64)>, is_redacted: bool) -> String {
     let mut name = saved_name(source).trim_end_matches(EXTENSIONS[0]).to_owned();
     if let Some((from, to)) = events {
@@ -137,7 +133,6 @@ impl RecordingLoader {
     }
 
     /// Returns true if the bytes so far are not the start of a recording.
-    #[must_use]
     pub fn is_other_format(&self) -> bool {
         self.error == Some(LoadError::NotARecording)
     }

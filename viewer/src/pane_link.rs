@@ -26,13 +26,11 @@ pub struct PaneLink {
 
 impl PaneLink {
     /// Creates a pane that shows a view with its defaults.
-    #[must_use]
     pub fn new(view: impl Into<String>) -> Self {
         Self { view: view.into(), ..Self::default() }
     }
 
     /// Returns true if all options of the view have their defaults.
-    #[must_use]
     pub fn has_defaults(&self) -> bool {
         *self == Self::new(self.view.as_str())
     }

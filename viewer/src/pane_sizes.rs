@@ -44,7 +44,6 @@ pub struct PaneSizes([Option<f64>; 3]);
 
 impl PaneSizes {
     /// Parses the stored text; unknown and invalid parts are ignored.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut sizes = Self::default();
         for (name, value) in text.split(' ').take(8).filter_map(|part| part.split_once('=')) {
@@ -57,14 +56,12 @@ impl PaneSizes {
     }
 
     /// Returns the text to store: `timeline=30 panes=42.5`.
-    #[must_use]
     pub fn text(&self) -> String {
         let set = Splitter::ALL.into_iter().filter_map(|splitter| Some((splitter, self.get(splitter)?)));
         set.map(|(splitter, percent)| format!("{}={percent:.1}", splitter.name())).collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the share that the user has set with a splitter, in percent; `None` for the default.
-    #[must_use]
     pub fn get(&self, splitter: Splitter) -> Option<f64> {
         self.0[splitter as usize]
     }

@@ -107,13 +107,11 @@ impl Default for Playback {
 impl Playback {
     /// Creates a paused playback with the speed `SPEEDS[speed]`, the last if the index is too
     /// large.
-    #[must_use]
     pub fn at_speed(speed: usize) -> Self {
         Self { speed: speed.min(SPEEDS.len() - 1), is_playing: false, clock: None }
     }
 
     /// Returns the index of the speed in [`SPEEDS`].
-    #[must_use]
     pub fn speed(&self) -> usize {
         self.speed
     }
@@ -145,7 +143,6 @@ impl Playback {
     }
 
     /// Returns true while the recording is playing, false while it is paused.
-    #[must_use]
     pub fn is_playing(&self) -> bool {
         self.is_playing
     }
@@ -216,7 +213,6 @@ impl Playback {
 
     /// Returns the recording's time in nanoseconds, which may be between two events; `None` unless
     /// playing at a speed relative to the recorded time.
-    #[must_use]
     pub fn time_ns(&self) -> Option<u64> {
         let clock = self.clock.filter(|_| matches!(SPEEDS[self.speed], Speed::Time(_)))?;
         Some(clock.from_ns.saturating_add(clock.elapsed as u64))

@@ -6,10 +6,10 @@
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
+use vramscope_draw::bitmap::Color;
+use vramscope_draw::text::{Typesetter, Weight};
+use vramscope_draw::theme::Theme;
 
-use crate::draw::bitmap::Color;
-use crate::draw::text::{Typesetter, Weight};
-use crate::draw::theme::Theme;
 use crate::ui::{Element, Node, Tag};
 
 /// Space around a saved picture and between its parts, in units (pixels at scale 1).
@@ -41,7 +41,6 @@ pub enum PictureFormat {
 
 impl PictureFormat {
     /// Returns the format with this file extension, or `None`.
-    #[must_use]
     pub fn from_extension(extension: &str) -> Option<Self> {
         [Self::Png, Self::Svg].into_iter().find(|format| format.extension() == extension)
     }
@@ -91,7 +90,6 @@ pub type Line = [(f32, f32); 2];
 impl PlacedSwatch {
     /// Returns the color of the stripes and the three stripes as lines; `None` for a swatch without
     /// a texture.
-    #[must_use]
     pub fn lines(&self) -> Option<(Color, [Line; 3])> {
         let ((x, y), (width, height)) = (self.at, self.size);
         let line = |part: f32| -> Line {
@@ -148,7 +146,6 @@ pub struct Surroundings {
 impl SavedPicture {
     /// Arranges title, pixels and legend of a file called `name` below each other. `picture_size`
     /// is the size of the pixels, and `scale` the number of pixels per unit.
-    #[must_use]
     pub fn new(
         (name, format): (String, PictureFormat),
         picture_size: (u32, u32),
@@ -208,7 +205,6 @@ impl SavedPicture {
     }
 
     /// Returns the picture as SVG; `pixels` is a URL of its pixels as an image (`data:`).
-    #[must_use]
     pub fn svg(&self, pixels: &str) -> String {
         let (width, height) = self.size;
         let mut svg = format!(
@@ -277,7 +273,6 @@ fn push_escaped(xml: &mut String, text: &str) {
 }
 
 /// Reads the entries of a legend from the page's elements that show it.
-#[must_use]
 pub fn legend_entries(nodes: &[Node], theme: &Theme) -> Vec<LegendEntry> {
     let mut entries = Vec::new();
     for node in nodes {

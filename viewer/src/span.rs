@@ -8,7 +8,7 @@ const MIN_LENGTH_NS: u64 = 100;
 /// The range of a recording that the timeline shows, in the unit of its axis: time in nanoseconds,
 /// or events or steps. While it is the whole recording, it grows with the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TimeSpan {
+pub struct TimeSpan {
     /// The shown part; `None` for the whole recording.
     part: Option<Range<u64>>,
     /// The shortest part.
@@ -22,7 +22,7 @@ impl Default for TimeSpan {
 }
 
 /// Returns a whole recording's range of time, extended to the shortest range that can be shown.
-pub(crate) fn whole(start_ns: u64, end_ns: u64) -> Range<u64> {
+pub fn whole(start_ns: u64, end_ns: u64) -> Range<u64> {
     // At u64::MAX the range is extended at its start instead of its end.
     let start_ns = start_ns.min(u64::MAX - MIN_LENGTH_NS);
     start_ns..end_ns.max(start_ns + MIN_LENGTH_NS)
@@ -30,24 +30,24 @@ pub(crate) fn whole(start_ns: u64, end_ns: u64) -> Range<u64> {
 
 impl TimeSpan {
     /// Creates the range of a whole recording, of which at least `least_length` is shown.
-    pub(crate) const fn new(least_length: u64) -> Self {
+    pub const fn new(least_length: u64) -> Self {
         Self { part: None, least_length }
     }
 
     /// Returns the shown range if it is only a part of the recording; `None` if
     /// the whole recording is shown.
-    pub(crate) fn part(&self) -> Option<Range<u64>> {
+    pub fn part(&self) -> Option<Range<u64>> {
         self.part.clone()
     }
 
     /// Returns the shown range: a part of the recording, or `whole`, the range of the whole
     /// recording.
-    pub(crate) fn within(&self, whole: Range<u64>) -> Range<u64> {
+    pub fn within(&self, whole: Range<u64>) -> Range<u64> {
         self.part.clone().unwrap_or(whole)
     }
 
     /// Shows `range`, moved and shortened to fit into `whole`, the recording's range.
-    pub(crate) fn set(&mut self, range: Range<u64>, whole: Range<u64>) {
+    pub fn set(&mut self, range: Range<u64>, whole: Range<u64>) {
         let length = range
             .end
             .saturating_sub(range.start)
@@ -59,7 +59,7 @@ impl TimeSpan {
 
     /// Shows a range `factor` times as long (below 1: shorter), with position `around` at an
     /// unchanged pixel. The result stays within `whole`, the recording's range.
-    pub(crate) fn zoom(&mut self, factor: f64, around: u64, whole: Range<u64>) {
+    pub fn zoom(&mut self, factor: f64, around: u64, whole: Range<u64>) {
         let range = self.within(whole.clone());
         let around = around.clamp(range.start, range.end);
         let old_length = range.end - range.start;
@@ -73,7 +73,7 @@ impl TimeSpan {
 
     /// Moves the shown range by `fraction` of its length (negative: to earlier times), at most to
     /// an end of `whole`, the recording's range.
-    pub(crate) fn pan(&mut self, fraction: f64, whole: Range<u64>) {
+    pub fn pan(&mut self, fraction: f64, whole: Range<u64>) {
         let range = self.within(whole.clone());
         let length = range.end - range.start;
         let start = range.start.saturating_add_signed((fraction * length as f64) as i64);
@@ -82,7 +82,7 @@ impl TimeSpan {
 
     /// Centers the shown range on `position` if the position is outside of it, without leaving
     /// `whole`, the recording's range. Returns true if the range has moved.
-    pub(crate) fn scroll_to(&mut self, position: u64, whole: Range<u64>) -> bool {
+    pub fn scroll_to(&mut self, position: u64, whole: Range<u64>) -> bool {
         let Some(range) = self.part.clone().filter(|range| !(range.start..=range.end).contains(&position)) else {
             return false;
         };
@@ -94,7 +94,7 @@ impl TimeSpan {
 
     /// Moves the shown range to the end of `whole`, the recording's range, without changing its
     /// length.
-    pub(crate) fn scroll_to_end(&mut self, whole: Range<u64>) {
+    pub fn scroll_to_end(&mut self, whole: Range<u64>) {
         if let Some(range) = self.part.clone() {
             let start = whole.end.saturating_sub(range.end - range.start);
             self.set(start..whole.end, whole);

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
+use vramscope_draw::bitmap::Color;
+use vramscope_draw::theme::{Texture, Theme};
 
-use crate::draw::bitmap::Color;
-use crate::draw::theme::{Texture, Theme};
 use crate::editor_link::EditorTemplate;
 
 /// A piece of a panel: a text or an element.
@@ -192,27 +192,23 @@ pub struct Element {
 
 impl Element {
     /// Creates an empty element.
-    #[must_use]
     pub fn new(tag: Tag) -> Self {
         let class = Cow::Borrowed("");
         Self { tag, class, attributes: Vec::new(), color: None, share: None, command: None, children: Vec::new() }
     }
 
     /// Creates an element that contains a text.
-    #[must_use]
     pub fn text(tag: Tag, text: impl Into<String>) -> Self {
         Self::new(tag).with_text(text)
     }
 
     /// Creates a button that runs a command.
-    #[must_use]
     pub fn button(text: impl Into<String>, command: impl Into<CommandText>) -> Self {
         Self::text(Tag::Button, text).with(Attribute::Type, "button").with_command(command)
     }
 
     /// Creates a link that opens a line of a file in the user's editor, whose template is `editor`;
     /// the text alone without a template, or if the file is not known.
-    #[must_use]
     pub fn file_link(text: impl Into<String>, editor: Option<&EditorTemplate>, file: &str, line: u32) -> Self {
         match editor.and_then(|editor| editor.link(file, line)) {
             Some(address) => Self::text(Tag::A, text)
@@ -226,7 +222,6 @@ impl Element {
     ///
     /// `rows` is the number of all rows, `first` the number (from 0) of the first one in `content`.
     /// The page asks for other rows with the command `scroll` when the user scrolls.
-    #[must_use]
     pub fn virtual_list(rows: u64, first: u64, content: Self) -> Self {
         Self::new(Tag::Div)
             .with_class("virtual")
@@ -301,7 +296,6 @@ impl Element {
     }
 
     /// Returns the text of the element and all of its content, pieces separated by spaces.
-    #[must_use]
     pub fn text_content(&self) -> String {
         let mut text = String::new();
         collect_text(&self.children, &mut text);
@@ -345,7 +339,6 @@ impl From<String> for Node {
 /// Returns nodes as plain text: a line for each heading, paragraph, item, and pair of name and
 /// value, which a tab separates. Buttons, hints beside a heading and the list of findings are left
 /// out.
-#[must_use]
 pub fn plain_text(nodes: &[Node]) -> String {
     let mut text = String::new();
     for node in nodes {
@@ -371,7 +364,6 @@ pub fn plain_text(nodes: &[Node]) -> String {
 }
 
 /// Creates a list of names with their values.
-#[must_use]
 pub fn facts(rows: impl IntoIterator<Item = (impl Into<String>, Node)>) -> Element {
     let mut list = Element::new(Tag::Dl).with_class("facts");
     for (name, value) in rows {
@@ -382,7 +374,6 @@ pub fn facts(rows: impl IntoIterator<Item = (impl Into<String>, Node)>) -> Eleme
 }
 
 /// Creates a swatch, a small area that shows a color.
-#[must_use]
 pub fn swatch(color: Color) -> Element {
     Element::new(Tag::I).with_class("swatch").with_color(color)
 }

@@ -130,26 +130,22 @@ impl VirtualScroll {
     }
 
     /// Returns true if the list's element is within a pixel of position `element`.
-    #[must_use]
     pub fn is_at(&self, size: &ListSize, element: f64) -> bool {
         let (_, element_end) = size.ends();
         (element.clamp(0.0, element_end) - self.element).abs() < 1.0
     }
 
     /// Returns the scroll position of the list's element, in pixels.
-    #[must_use]
     pub fn position(&self) -> f64 {
         self.element
     }
 
     /// Returns the list's scroll position minus its element's, in pixels.
-    #[must_use]
     pub fn offset(&self) -> f64 {
         self.offset
     }
 
     /// Returns the first row in view and the number of rows in view.
-    #[must_use]
     pub fn rows(&self, size: &ListSize) -> (u64, u64) {
         let row_height = size.row_height.max(1.0);
         let first = ((self.element + self.offset) / row_height).max(0.0) as u64;

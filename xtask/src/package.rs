@@ -9,11 +9,12 @@ use crate::shell::{self, Result, cargo, command};
 use crate::workspace;
 
 /// Published crates, each after the published crates that it depends on.
-const PUBLISHED: [&str; 14] = [
+const PUBLISHED: [&str; 16] = [
     "vramscope-trace",
     "vramscope-pool",
     "vramscope-formats",
     "vramscope-insight",
+    "vramscope-draw",
     "vramscope-importer",
     "vramscope-analyzer",
     "vramscope-page",
@@ -22,6 +23,7 @@ const PUBLISHED: [&str; 14] = [
     "vramscope-query",
     "vramscope-pluggable",
     "vramscope-viewer",
+    "vramscope-report",
     "vramscope-demo",
     "vramscope",
 ];
@@ -34,8 +36,8 @@ const COMPILED_ALONE: [&str; 2] = ["vramscope", "vramscope-pluggable"];
 const LICENSES: [(&str, &str, &[&str]); 4] = [
     ("LICENSE-MIT", "LICENSE-MIT", &PUBLISHED),
     ("LICENSE-APACHE", "LICENSE-APACHE", &PUBLISHED),
-    ("viewer/assets/LICENSE-Inter.txt", "assets/LICENSE-Inter.txt", &["vramscope-viewer"]),
-    ("viewer/assets/LICENSE-Inter.txt", "LICENSE-Inter.txt", &["vramscope-page"]),
+    ("crates/draw/assets/LICENSE-Inter.txt", "assets/LICENSE-Inter.txt", &["vramscope-draw"]),
+    ("crates/draw/assets/LICENSE-Inter.txt", "LICENSE-Inter.txt", &["vramscope-page"]),
 ];
 
 /// Packages the crates, unpacks the packages, checks their content, and compiles them.

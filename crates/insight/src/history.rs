@@ -192,6 +192,15 @@ impl History {
         !self.pass.can_continue(recording)
     }
 
+    /// Returns true if the history contains at least nine tenths of the recording's events: the
+    /// history of a live recording may never be complete.
+    #[must_use]
+    pub fn is_nearly_read(&self, recording: &Recording) -> bool {
+        let first = recording.first_event();
+        let (read, known) = (self.until().saturating_sub(first), recording.end_event().saturating_sub(first));
+        read > 0 && read >= known - known / 10 && !self.is_stale(recording)
+    }
+
     /// Returns a number that increases when the history begins again. Row numbers, and what was
     /// computed from them, are valid for one generation.
     #[must_use]

@@ -22,6 +22,7 @@
 //! - [`difference`]: what two moments, of one recording or of two, hold differently, by group;
 //!   [`comparison`]: by call stack, with figures of both recordings; [`conditions`]: limits on
 //!   these figures; [`matching`]: which sites of two recordings match.
+//! - [`incremental`]: analyses in parts, for a caller that draws frames.
 //! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
 //!   request would fit, free memory by pool, and the table of all counters.
 //! - [`autopsy`]: why each request failed with out of memory.
@@ -55,6 +56,7 @@ pub mod fleet;
 pub mod frames;
 pub mod group;
 pub mod history;
+pub mod incremental;
 pub mod leaks;
 pub mod matching;
 pub mod memory_summary;
@@ -64,6 +66,7 @@ pub mod placement;
 pub mod pools;
 pub mod query;
 pub mod sites;
+pub mod small_map;
 pub mod spans;
 pub mod steps;
 pub mod tables;

@@ -118,7 +118,6 @@ impl Session {
 
     /// Returns the moment on the screen if the lanes do not show the other devices' bytes there
     /// yet, because the page has not [rested](Self::rest) at it; else `None`.
-    #[must_use]
     pub fn unrested_moment(&self) -> Option<u64> {
         let moment = self.model.state().event();
         (self.lane_count() > 0 && self.timeline.rested_at != Some(moment)).then_some(moment)
@@ -138,7 +137,6 @@ impl Session {
 
     /// Returns the share of the recording that has been read for the views, 0 to 1, while it is
     /// being read; `None` once it is complete.
-    #[must_use]
     pub fn reading_progress(&self) -> Option<f64> {
         let analysis = &self.analysis;
         (!analysis.is_complete() && analysis.progress.known_events > 0).then(|| analysis.progress())

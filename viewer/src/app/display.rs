@@ -1,9 +1,10 @@
 //! The pictures of the page: their sizes, colors and pixels.
 
-use crate::draw::bitmap::{Bitmap, Color};
-use crate::draw::canvas::Canvas;
-use crate::draw::text::Typesetter;
-use crate::draw::theme::Theme;
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
+
 use crate::protocol::{Screen, Surface};
 
 /// The sizes and colors of the page's pictures, and the pictures as last drawn.

@@ -23,7 +23,6 @@ const LIVE_INTERVAL: (f64, f64) = (3_000.0, 9.0);
 
 impl Session {
     /// Returns the computations over the whole recording, and their results.
-    #[must_use]
     pub fn jobs(&self) -> &Jobs {
         &self.analysis.jobs
     }
@@ -51,7 +50,6 @@ impl Session {
 
     /// Returns true if a pane shows what-if runs: the worker then keeps the recording for further
     /// runs.
-    #[must_use]
     pub fn shows_what_if(&self) -> bool {
         self.panes.surface_of(ViewId::about(Topic::Settings)).is_some()
     }
@@ -76,7 +74,6 @@ impl Session {
 
     /// Returns the milliseconds until a live recording that has grown is analyzed again. `None` if
     /// more events must arrive first, and for recordings that are not live.
-    #[must_use]
     pub fn next_analysis_in_ms(&self) -> Option<f64> {
         let analyzed_events = self.analysis.jobs.findings.analyzed_events?;
         let (least, share) = LIVE_EVENTS;

@@ -1,5 +1,7 @@
 //! The contents of the panes below the timeline.
 
+use vramscope_insight::evidence::Evidence;
+
 use super::parts::SentPanes;
 use super::session::Session;
 use crate::command::{Command, Field};
@@ -8,7 +10,6 @@ use crate::saved_picture::PictureFormat;
 use crate::ui::{Attribute, Element, Tag};
 use crate::view::{ViewContent, select};
 use crate::views::ViewId;
-use vramscope_insight::evidence::Evidence;
 
 impl Session {
     /// Computes the contents of the panes and adds changed contents to `update`.

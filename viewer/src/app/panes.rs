@@ -21,19 +21,16 @@ impl Default for Panes {
 
 impl Panes {
     /// Returns the number of panes.
-    #[must_use]
     pub const fn count(&self) -> u8 {
         if self.right.is_some() { 2 } else { 1 }
     }
 
     /// Returns the views from left to right.
-    #[must_use]
     pub const fn views(&self) -> [Option<ViewId>; 2] {
         [Some(self.left), self.right]
     }
 
     /// Returns the picture of the pane that shows `view`; `None` if no pane does.
-    #[must_use]
     pub fn surface_of(&self, view: ViewId) -> Option<Surface> {
         let pane = self.views().iter().position(|shown| *shown == Some(view));
         pane.map(|pane| Surface::PANES[pane])
@@ -62,7 +59,6 @@ impl Panes {
     }
 
     /// Returns true if the panes show the views of a new session.
-    #[must_use]
     pub fn has_defaults(&self) -> bool {
         self.views() == Self::default().views()
     }
@@ -76,7 +72,6 @@ impl Panes {
     }
 
     /// Returns the view of the pane that was used last.
-    #[must_use]
     pub fn active(&self) -> ViewId {
         self.right.filter(|_| self.is_right_active).unwrap_or(self.left)
     }

@@ -2,8 +2,9 @@
 
 use std::cell::OnceCell;
 
+use vramscope_draw::picture::{MomentAxis, chart_columns, draw_pointer_text};
+
 use super::session::Session;
-use crate::draw::picture::{MomentAxis, chart_columns, draw_pointer_text};
 use crate::model::Origin;
 use crate::protocol::{PageUpdate, Surface};
 use crate::timeline::TimelineScene;

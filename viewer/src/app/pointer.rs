@@ -1,9 +1,10 @@
 //! Pointer input on the pictures: charts work like the timeline; on other pictures, a click runs a
 //! command, and dragging and the wheel move the picture.
 
+use vramscope_draw::picture::MomentAxis;
+
 use super::input::{Drag, ZOOM_PER_PIXEL, is_drag};
 use super::session::{Session, SessionReport};
-use crate::draw::picture::MomentAxis;
 use crate::protocol::{Pointer, PointerKind, Surface};
 use crate::view::PictureInput;
 use crate::views::ViewId;

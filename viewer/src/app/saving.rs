@@ -1,8 +1,8 @@
 //! Saving a picture as a file, and copying the content of the details panel.
 
+use vramscope_draw::theme::Texture;
 use vramscope_trace::Count;
 
-use crate::draw::theme::Texture;
 use crate::open::saved_name;
 use crate::protocol::Surface;
 use crate::saved_picture::{LegendEntry, PictureFormat, SavedPicture, Surroundings, legend_entries};

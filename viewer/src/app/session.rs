@@ -138,7 +138,6 @@ impl Session {
     }
 
     /// Returns the pixels of a picture as last drawn, RGBA.
-    #[must_use]
     pub fn pixels(&self, surface: Surface) -> &[u8] {
         self.display.pixels(surface)
     }

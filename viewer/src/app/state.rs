@@ -59,7 +59,6 @@ impl Session {
     }
 
     /// Returns a checksum of the memory state on the screen, in hexadecimal digits.
-    #[must_use]
     pub fn digest(&self) -> String {
         format!("{:016x}", digest(self.model.all_devices()))
     }

@@ -3,25 +3,24 @@
 
 use std::sync::Arc;
 
+use vramscope_draw::theme::Texture;
 use vramscope_insight::composition::OTHER_LAYER;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, MAX_EXACT_EVENTS, Replay};
 
-use crate::draw::theme::Texture;
 use crate::model::{AllDevices, Changes, Origin};
 use crate::protocol::Surface;
 use crate::timeline::{
     self, AxisKind, Cursor, Hover, MAX_LANES, Options, QUICK_EVENTS, RangeTotals, Scale, SelectionBand, Stack,
     StackLayer, StepScale, TimedMoment, TimelineContent, TimelineScene, is_mostly_idle, lanes_in_view,
 };
-use crate::view::{QUIET_FRAMES, SharedCaches, group_styles, is_nearly_read};
+use crate::view::{QUIET_FRAMES, SharedCaches, group_styles};
 
 use super::parts::TimelinePanel;
 use super::session::Session;
 
 impl Session {
     /// Returns the timeline on the page; `None` before the first frame.
-    #[must_use]
     pub fn timeline(&self) -> Option<&TimelineScene> {
         self.timeline.scene.as_ref()
     }
@@ -29,7 +28,7 @@ impl Session {
     /// Returns the history if it contains all events of the recording, or all but the newest few;
     /// else `None`.
     pub(super) fn complete_history(&self) -> Option<&History> {
-        Some(self.history()).filter(|history| is_nearly_read(history, self.model.recording()))
+        Some(self.history()).filter(|history| history.is_nearly_read(self.model.recording()))
     }
 
     /// Returns the axis that the user wants, or the axis of time if the recording has not been read

@@ -1,10 +1,10 @@
 //! The elements of the page that belong to the timeline: the bar above it and the tooltip on it.
 
+use vramscope_draw::theme::Theme;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DurationNs, Percent};
 
 use crate::command::{COUNTERS, Command, Field};
-use crate::draw::theme::Theme;
 use crate::protocol::{PageUpdate, Tooltip};
 use crate::timeline::{AxisKind, Hover, StackLayer, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};

@@ -312,7 +312,6 @@ pub enum HistoryEffect {
 
 impl Command {
     /// Returns how the command enters the histories of views.
-    #[must_use]
     pub fn history_effect(&self) -> HistoryEffect {
         match self {
             Self::Undo | Self::Redo | Self::Scroll(..) | Self::EditorTemplate(_) => HistoryEffect::None,
@@ -329,13 +328,11 @@ impl Command {
     }
 
     /// Creates the command that selects an allocation.
-    #[must_use]
     pub fn select_allocation(address: u64, since: u64) -> Self {
         Self::SelectAllocation(AllocationId { address, since, moment: None })
     }
 
     /// Creates the command that goes to a moment.
-    #[must_use]
     pub fn seek(event: u64) -> Self {
         Self::Seek(Some(event))
     }

@@ -1,13 +1,12 @@
 //! The horizontal axis that both sides of a comparison share: steps, events or time.
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::axis_labels::{axis_moment, decimal_step};
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::picture::{TEXT, px};
+use vramscope_draw::text::Typesetter;
 use vramscope_insight::steps::Step;
 use vramscope_trace::{Count, DurationNs, even_part};
-
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::Rect;
-use crate::draw::picture::{TEXT, px};
-use crate::draw::text::Typesetter;
-use crate::units::{axis_moment, decimal_step};
 
 /// Minimum distance between two labels of the axis, in units (pixels at scale 1).
 const LABEL_DISTANCE: f32 = 90.0;
@@ -62,7 +61,6 @@ pub struct Alignment(Vec<(i64, u64)>);
 impl Alignment {
     /// Creates the alignment by time of a recording that begins and ends at the given times;
     /// `origin_ns` is at position 0.
-    #[must_use]
     pub fn by_time((start_ns, end_ns): (u64, u64), origin_ns: u64) -> Self {
         let position = |time_ns: u64| time_ns as i64 - origin_ns as i64;
         let end_ns = end_ns.max(start_ns.saturating_add(1));
@@ -71,7 +69,6 @@ impl Alignment {
 
     /// Creates the alignment by events, from event number `events.0` at position 0 to `events.1`.
     /// `time_ns` returns the time of an event number.
-    #[must_use]
     pub fn by_events(events: (u64, u64), time_ns: &dyn Fn(u64) -> u64) -> Self {
         let count = events.1.saturating_sub(events.0).max(1);
         let at = |part: u64| even_part(count, part, EVENT_PARTS);
@@ -81,7 +78,6 @@ impl Alignment {
     /// Creates the alignment by training steps of a recording that begins and ends at the given
     /// times. The time before the first step and the time after the last one are each as long as a
     /// step; the time between two steps belongs to the first of them.
-    #[must_use]
     pub fn by_steps(steps: &[Step], (start_ns, end_ns): (u64, u64)) -> Self {
         let mut points: Vec<(i64, u64)> = Vec::with_capacity(steps.len() + 3);
         let position = |number: u64| (number as i64).saturating_mul(STEP_LENGTH);

@@ -1,14 +1,15 @@
 //! Draws a [`ComparisonScene`].
 
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::chart::{Chart, LineStyle};
+use vramscope_draw::picture::{TEXT, px, text_color};
+use vramscope_draw::surface::Surface;
+use vramscope_draw::text::Align;
+use vramscope_draw::theme::Theme;
+
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
-use crate::draw::bitmap::Rect;
-use crate::draw::canvas::Canvas;
-use crate::draw::chart::{Chart, LineStyle};
-use crate::draw::picture::{TEXT, px, text_color};
-use crate::draw::surface::Surface;
-use crate::draw::text::Align;
-use crate::draw::theme::Theme;
 use crate::segment_map;
 
 /// Widths of the lines of sides A and B, in units (pixels at scale 1). B is drawn over A; A is

@@ -15,8 +15,8 @@ mod picture;
 mod scene;
 mod sides;
 
-use crate::draw::bitmap::Color;
-use crate::draw::theme::Theme;
+use vramscope_draw::bitmap::Color;
+use vramscope_draw::theme::Theme;
 
 pub use axis::{Alignment, AxisUnit};
 pub use moments::Moments;
@@ -29,7 +29,6 @@ pub use sides::{CompareCache, Side, Unavailable};
 pub const NAMES: [&str; 2] = ["A", "B"];
 
 /// Returns the color of a side: A for 0, B for 1. Panics for other numbers.
-#[must_use]
 pub fn side_color(theme: &Theme, side: usize) -> Color {
     theme.sides[side]
 }

@@ -1,9 +1,10 @@
 //! The picture of a comparison with its cached sides, for the views that show one.
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::theme::Theme;
+
 use super::draw::draw_on;
 use super::{CompareCache, ComparisonScene};
-use crate::draw::canvas::Canvas;
-use crate::draw::theme::Theme;
 use crate::view::{Context, PictureFrame, PictureKey};
 
 /// The picture of a comparison, and the cached results behind it.
@@ -35,7 +36,6 @@ impl ComparisonPicture {
     }
 
     /// Returns the scene; `None` if nothing is compared.
-    #[must_use]
     pub fn scene(&self) -> Option<&ComparisonScene> {
         self.scene.as_ref()
     }
@@ -48,7 +48,6 @@ impl ComparisonPicture {
     }
 
     /// Returns the lines of text about the pixel under the pointer.
-    #[must_use]
     pub fn values(&self, point: Option<(i32, i32)>) -> Vec<String> {
         self.scene.as_ref().zip(point).map(|(scene, point)| scene.values(point)).unwrap_or_default()
     }

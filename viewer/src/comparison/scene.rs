@@ -1,14 +1,14 @@
 //! Computes the lines, labels and heatmaps of the "Compare" view's picture and their positions,
 //! without colors.
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::bitmap::{Bitmap, Rect};
+use vramscope_draw::picture::{TEXT, chart_columns, px};
+use vramscope_draw::text::Typesetter;
 use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, Recording};
 
 use super::NAMES;
 use super::axis::{Alignment, AxisUnit, Label, SharedAxis};
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::{Bitmap, Rect};
-use crate::draw::picture::{TEXT, chart_columns, px};
-use crate::draw::text::Typesetter;
 use crate::segment_map::{self, HeatmapScene, Layout, View};
 
 /// Height of a row of the chart's legend, in units (pixels at scale 1).
@@ -177,7 +177,6 @@ impl SharedAxis {
 
 impl ComparisonScene {
     /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit.
-    #[must_use]
     pub fn new(
         content: &ComparisonContent<'_>,
         columns: &mut ColumnsCache,
@@ -223,7 +222,6 @@ impl ComparisonScene {
 
     /// Returns lines of text about pixel (`x`, `y`): the step, event or time there, and the bytes
     /// of each side. Returns no line outside of the chart.
-    #[must_use]
     pub fn values(&self, (x, y): (i32, i32)) -> Vec<String> {
         if !self.plot.contains(x, y) {
             return Vec::new();

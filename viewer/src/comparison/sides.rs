@@ -1,17 +1,19 @@
 //! The two moments of a comparison, and the memory at both.
 
 use vramscope_insight::difference::MatchingNames;
-use vramscope_insight::group::GroupBy;
+use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_insight::history::History;
+use vramscope_insight::incremental::{DeviceHistory, StepAnalysis};
 use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::{GroupRow, live_groups};
+use vramscope_insight::small_map::SmallMap;
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 
 use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
-use crate::view::{Context, DeviceHistory, Groupings, SmallMap, StepAnalysis};
+use crate::view::Context;
 
 use super::moments::{Moments, StepChoice};
 
@@ -150,7 +152,6 @@ impl CompareCache {
 
     /// Returns the two sides, A and B, of the last comparison; `None` if there was nothing to
     /// compare.
-    #[must_use]
     pub fn sides(&self) -> Option<&[Side; 2]> {
         self.sides.as_ref()
     }
@@ -177,14 +178,12 @@ impl CompareCache {
     }
 
     /// Returns the time of side A (0) or B (1), in nanoseconds of its recording.
-    #[must_use]
     pub fn time_ns(&self, side: usize, context: &Context<'_>) -> u64 {
         if self.is_current[side] { context.time_ns } else { self.replays[side].replay.state().time_ns() }
     }
 
     /// Returns the memory of the device at side A (0) or B (1); `current` is the memory of the
     /// device on the screen.
-    #[must_use]
     pub fn device<'a>(&'a self, side: usize, current: &'a DeviceState) -> &'a DeviceState {
         if self.is_current[side] {
             return current;
@@ -244,7 +243,6 @@ impl CompareCache {
 
     /// Returns numbers that identify the inputs of the comparison's picture, which is drawn again
     /// when they change.
-    #[must_use]
     pub fn picture_numbers(&self, context: &Context<'_>) -> Vec<u64> {
         let numbers = |side: &Side| {
             let end_event = recording_of(context, side).map_or(0, Recording::end_event);
@@ -255,7 +253,6 @@ impl CompareCache {
     }
 
     /// Returns the unit of the chart's axis.
-    #[must_use]
     pub fn axis_unit(&self) -> AxisUnit {
         self.alignment.0
     }

@@ -188,7 +188,6 @@ pub struct Connection {
 
 impl Connection {
     /// Returns the state shown in the page's header.
-    #[must_use]
     pub fn state(&self) -> ConnectionState {
         self.state
     }
@@ -196,7 +195,6 @@ impl Connection {
     /// Returns true if the page must decode the header chunk of the next binary message and pass it
     /// in [`ConnectionEvent::BytesReceived`]: after a reconnection, until the stream is shown,
     /// unless the server's first note says that the stream resumes.
-    #[must_use]
     pub fn needs_stream_info(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| {
             let outcome = self.position.resume_outcome(attempt.first_note.as_ref());

@@ -56,14 +56,12 @@ pub struct StreamPosition {
 impl StreamPosition {
     /// Creates the position before the first message of a recording that is not known yet.
     /// `history` is the part of it to request.
-    #[must_use]
     pub fn new(history: History) -> Self {
         Self { history, ..Self::default() }
     }
 
     /// Returns the query string for the WebSocket's URL, without `?`: the requested part of the
     /// recording, and the position to resume from if it is known.
-    #[must_use]
     pub fn query(&self) -> String {
         let history = match self.history {
             History::Recent => "history=recent&",
@@ -80,7 +78,6 @@ impl StreamPosition {
 
     /// Returns true once the server has sent the recording's identity. Without it, a stream cannot
     /// resume.
-    #[must_use]
     pub fn is_identified(&self) -> bool {
         self.recording.is_some()
     }
@@ -98,7 +95,6 @@ impl StreamPosition {
 
     /// Returns the result of a reconnection, according to the first note of the new stream;
     /// `Unknown` if the note or the identity in it is missing.
-    #[must_use]
     pub fn resume_outcome(&self, first: Option<&StreamNote>) -> ResumeOutcome {
         let Some(note) = first else { return ResumeOutcome::Unknown };
         match (&self.recording, &note.recording) {

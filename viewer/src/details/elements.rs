@@ -18,7 +18,6 @@ const STACK: &str = "stack";
 /// Returns the content of the details panel. With `is_selection`, its heading says that the
 /// described object is selected. With `editor`, frames are links to files in the user's editor.
 /// `info` is about the recording.
-#[must_use]
 pub fn content(
     details: &Details,
     info: &RecordingInfo,
@@ -51,7 +50,6 @@ pub fn content(
 
 /// Returns the details panel's content for a selected allocation that is not known yet, because the
 /// recording is being read. `progress` is the share that has been read, 0 to 1; `None` if all has.
-#[must_use]
 pub fn reading(progress: Option<f64>) -> Vec<Node> {
     let text = match progress {
         Some(share) => format!("Reading the recording: {}", Percent(share)),

@@ -1,15 +1,14 @@
 //! The list of findings and failures beside the panes.
 
 use serde_json::Value;
+use vramscope_draw::theme::Theme;
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::command::{Command, Topic};
-use crate::draw::theme::Theme;
 use crate::jobs::{Findings, Job, Jobs};
 use crate::ui::{Attribute, Element, Tag};
 
 /// Returns the device of a finding, and the moment of its last event; `None` if it lacks one.
-#[must_use]
 pub fn moment(finding: &Value) -> Option<(u16, u64)> {
     let device = u16::try_from(finding["device"].as_u64()?).ok()?;
     Some((device, finding["events"][1].as_u64()?))
@@ -17,7 +16,6 @@ pub fn moment(finding: &Value) -> Option<(u16, u64)> {
 
 /// Returns the question whose view shows what a finding is about, by the first part of the
 /// finding's id.
-#[must_use]
 pub fn topic(finding: &Value) -> Topic {
     let id = finding["id"].as_str().unwrap_or_default();
     match id.split('.').next().unwrap_or_default() {
@@ -32,7 +30,6 @@ pub fn topic(finding: &Value) -> Topic {
 
 /// Returns the finding about the request of a device that failed at event number `event`; `None` if
 /// the recording was not analyzed.
-#[must_use]
 pub fn of_failure(jobs: &Jobs, device: DeviceId, event: u64) -> Option<&Value> {
     let is_about = |finding: &&Value| {
         let events = [0, 1].map(|index| finding["events"][index].as_u64().unwrap_or(0));
@@ -44,7 +41,6 @@ pub fn of_failure(jobs: &Jobs, device: DeviceId, event: u64) -> Option<&Value> {
 
 /// Returns the section of the page with the list of findings. `is_live` tells whether the recording
 /// still grows; `title_of` returns the title of the view about a topic.
-#[must_use]
 pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme, title_of: fn(Topic) -> &'static str) -> Element {
     let Findings { list, analyzed_events, error, saves, verdict, .. } = &jobs.findings;
     let title =

@@ -84,7 +84,6 @@ pub struct BlockEvents {
 impl BlockEvents {
     /// Creates the events of an allocation. `time_ns` returns the time of an event number;
     /// `is_complete` is true if all events up to the recording's end have been read.
-    #[must_use]
     pub fn new(one: &Allocation, time_ns: impl Fn(u64) -> u64, is_complete: bool) -> Self {
         let lifetime = one.allocated_until.map(|until| {
             let duration_ns = time_ns(until).saturating_sub(time_ns(one.first_moment));
@@ -126,7 +125,6 @@ impl StackSection {
     }
 
     /// Creates the section with the call stack of `site`, at which a block was freed.
-    #[must_use]
     pub fn of_free(site: SiteId, definitions: &Definitions) -> Self {
         let stack = StackView::new(definitions, definitions.site(site).stack);
         let why = stack.is_empty().then(|| RecordedStacks::new(definitions).why_free_has_none());
@@ -162,7 +160,6 @@ fn pool_name(pool: PoolKey) -> String {
 
 /// Returns the details of a block or free range and of its segment. `state` is the memory at the
 /// moment on the screen, `device` the part of it that contains the block.
-#[must_use]
 pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &Recording) -> Details {
     let definitions = recording.definitions();
     let is_whole_segment = hit.size == hit.segment.size;
@@ -203,7 +200,6 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &
 
 /// Returns the details of a selected allocation that is not live at `moment` (an event number):
 /// not allocated yet, or already freed. `events` are the allocation's events.
-#[must_use]
 pub fn of_absent_allocation(one: &Allocation, events: BlockEvents, moment: u64, recording: &Recording) -> Details {
     let definitions = recording.definitions();
     let state = if moment < one.first_moment { "not allocated yet" } else { "freed" };
@@ -228,7 +224,6 @@ pub fn of_absent_allocation(one: &Allocation, events: BlockEvents, moment: u64, 
 
 /// Returns the details of an event. `events` are all events of the block that the event allocates
 /// or frees; `None` if they are not known or it is another event.
-#[must_use]
 pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Recording) -> Details {
     let definitions = recording.definitions();
     let kind = row.event_type();
@@ -323,7 +318,6 @@ fn sample_section(sample: &MemorySample) -> Section {
 
 /// Returns the details of a device as a whole and of its recording. `free` is the free memory in
 /// the device's segments.
-#[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free: FreeMemory) -> Details {
     let FreeMemory { space: free, stuck_bytes } = free;
     let counters = device.counters();
@@ -372,14 +366,12 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free
 const IMPORTER: &str = "vramscope-formats";
 
 /// Returns true if a recording was converted from a file of another format.
-#[must_use]
 pub fn is_imported(info: &RecordingInfo) -> bool {
     info.writer.starts_with(IMPORTER)
 }
 
 /// Returns the names of the rows that show a recording's source and its writer: `program` and
 /// `written by`, or other names if the recording was imported.
-#[must_use]
 pub fn names_of_origin(info: &RecordingInfo) -> [&'static str; 2] {
     if is_imported(info) { ["imported from", "converted by"] } else { ["program", "written by"] }
 }
@@ -405,13 +397,11 @@ fn length_row(recording: &Recording) -> (&'static str, String) {
 
 /// Returns the text that replaces an event's description at the recording's first moment: that the
 /// recording starts there, or that the page holds no older moment.
-#[must_use]
 pub fn of_first_moment(recording: &Recording) -> &'static str {
     if recording.first_event() == 0 { "start of the recording" } else { "oldest moment that this page holds" }
 }
 
 /// Returns a short description of an event: `block allocated, 2 MiB at 0x7f1a2c000000`.
-#[must_use]
 pub fn of_event(event: &Event, definitions: &Definitions) -> String {
     let range = |address: u64, bytes: u64| format!("{} at {}", unbroken_size(bytes), units::address(address));
     match event.kind {

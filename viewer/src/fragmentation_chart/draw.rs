@@ -1,13 +1,14 @@
 //! Draws a [`FragmentationScene`].
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::bitmap::{Bitmap, Rect, opaque};
+use vramscope_draw::chart::{Chart, LineStyle};
+use vramscope_draw::picture::{TEXT, draw_diamond, px};
+use vramscope_draw::surface::Surface;
+use vramscope_draw::text::Align;
+use vramscope_draw::theme::Theme;
+
 use super::FragmentationScene;
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::{Bitmap, Rect, opaque};
-use crate::draw::chart::{Chart, LineStyle};
-use crate::draw::picture::{TEXT, draw_diamond, px};
-use crate::draw::surface::Surface;
-use crate::draw::text::Align;
-use crate::draw::theme::Theme;
 
 /// Titles of the three charts, from the top.
 const TITLES: [&str; 3] = [
@@ -19,7 +20,7 @@ const TITLES: [&str; 3] = [
 impl FragmentationScene {
     /// Draws the "Fragmentation" view's picture on a surface, which must have the size that the
     /// scene was computed for.
-    pub(crate) fn draw_on(&self, surface: &mut dyn Surface, theme: &Theme) {
+    pub fn draw_on(&self, surface: &mut dyn Surface, theme: &Theme) {
         let (upper, scale) = (self.upper, self.scale);
         let plots = [upper, self.lower, self.requests];
         let mut titles = TITLES;

@@ -14,16 +14,15 @@ mod draw;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::bitmap::{Bitmap, Rect};
+use vramscope_draw::picture::{MomentAxis, chart_columns, px};
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{ByteSize, Count, Percent};
 
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::{Bitmap, Rect};
-use crate::draw::picture::{MomentAxis, chart_columns, px};
-
 /// The threshold of fragmentation, in percent, whose first crossing the chart marks unless the
 /// user sets another.
-pub(crate) const DEFAULT_PERCENT: u64 = 80;
+pub const DEFAULT_PERCENT: u64 = 80;
 /// Height above each chart, for its title, in units (pixels at scale 1).
 const TITLE: f32 = 21.0;
 /// Height below the lowest chart, for the times, in units (pixels at scale 1).
@@ -33,7 +32,6 @@ const TIMES: f32 = 18.0;
 const PARTS: (f32, f32) = (0.36, 0.28);
 /// Height above and below the chart of fragmentation in a picture of this chart alone, in units
 /// (pixels at scale 1).
-#[cfg(not(target_arch = "wasm32"))]
 const MARGINS: (f32, f32) = (10.0, 20.0);
 /// Minimum distance between labels of the vertical axes, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
@@ -43,7 +41,7 @@ const MOST_ABOVE_FREE: u64 = 3;
 
 /// The inputs of a [`FragmentationScene`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FragmentationContent {
+pub struct FragmentationContent {
     /// The moments that the pixel columns show.
     pub axis: MomentAxis,
     /// The values of the pixel columns, from left to right.
@@ -59,7 +57,7 @@ pub(crate) struct FragmentationContent {
 
 /// A part of the charts that a pixel shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
+pub enum Part {
     /// The background of a chart, or a grid line.
     Background,
     /// The dashed line of the threshold.
@@ -94,15 +92,15 @@ pub(crate) struct ColumnRows {
 
 /// The "Fragmentation" view's picture ready to draw.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FragmentationScene {
+pub struct FragmentationScene {
     /// The moments that the pixel columns show.
-    pub axis: MomentAxis,
+    pub(crate) axis: MomentAxis,
     /// The chart of fragmentation.
-    pub upper: Rect,
+    pub(crate) upper: Rect,
     /// The chart of free bytes.
-    pub lower: Rect,
+    pub(crate) lower: Rect,
     /// The chart of the largest free block and the largest request.
-    pub requests: Rect,
+    pub(crate) requests: Rect,
     pub(crate) columns: Vec<FragmentationColumn>,
     pub(crate) rows: Vec<ColumnRows>,
     /// The vertical axes of the three charts: shares from 0 to 1, and bytes.
@@ -124,8 +122,7 @@ fn contains(rows: (i32, i32), y: i32) -> bool {
 impl FragmentationScene {
     /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit. The axis
     /// in `content` must have as many columns as a chart of this size.
-    #[must_use]
-    pub(crate) fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
+    pub fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
         let (x0, x1) = chart_columns(size.0, scale);
         let title = px(TITLE, scale);
         let height = size.1.min(Bitmap::MAX_SIDE) as i32;
@@ -140,8 +137,7 @@ impl FragmentationScene {
     }
 
     /// Computes a picture of the chart of fragmentation alone, without its title.
-    #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn without_bytes(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
+    pub fn without_bytes(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
         let (x0, x1) = chart_columns(size.0, scale);
         let (top, height) = (px(MARGINS.0, scale), size.1.min(Bitmap::MAX_SIDE) as i32);
         let upper = Rect::new(x0, top, x1, (height - px(MARGINS.1, scale)).max(top + 1));
@@ -177,17 +173,17 @@ impl FragmentationScene {
     }
 
     /// Returns the width of thin lines in pixels: one unit, at least one pixel.
-    pub(crate) fn stroke(&self) -> i32 {
+    pub fn stroke(&self) -> i32 {
         px(1.0, self.scale).max(1)
     }
 
     /// Returns the length in pixels of the threshold's dashes.
-    pub(crate) fn dash(&self) -> i32 {
+    pub fn dash(&self) -> i32 {
         px(4.0, self.scale).max(1)
     }
 
     /// Returns the size in pixels of the dots of the largest requests.
-    pub(crate) fn dot(&self) -> i32 {
+    pub fn dot(&self) -> i32 {
         px(2.0, self.scale).max(2)
     }
 
@@ -222,15 +218,13 @@ impl FragmentationScene {
     }
 
     /// Returns the first pixel row of the upper chart, and the first one below the lowest chart.
-    #[must_use]
-    pub(crate) fn chart_rows(&self) -> (i32, i32) {
+    pub fn chart_rows(&self) -> (i32, i32) {
         (self.upper.y0, self.requests.y1)
     }
 
     /// Returns the part that pixel (`x`, `y`) shows; `None` outside of the charts. Ignores the mark
     /// of the first crossing.
-    #[must_use]
-    pub(crate) fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
+    pub fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
         let index = self.axis.index(x)?;
         let rows = self.rows.get(index)?;
         if self.upper.contains(x, y) {
@@ -276,8 +270,7 @@ impl FragmentationScene {
 
     /// Returns the moment (event number) at the end of the column at `x`, and its values as lines
     /// of text; `None` outside of the charts.
-    #[must_use]
-    pub(crate) fn values(&self, x: i32) -> Option<(u64, Vec<String>)> {
+    pub fn values(&self, x: i32) -> Option<(u64, Vec<String>)> {
         let column = self.columns.get(self.axis.index(x)?)?;
         let [value, least, most] = [column.fragmentation, column.min_fragmentation, column.max_fragmentation]
             .map(|share| Percent(share).to_string());

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::picture::{MomentAxis, chart_columns};
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::FreeSpace;
 
 use super::*;
-use crate::draw::bitmap::{Bitmap, Color};
-use crate::draw::canvas::Canvas;
-use crate::draw::picture::{MomentAxis, chart_columns};
-use crate::draw::text::Typesetter;
-use crate::draw::theme::Theme;
 
 /// Draws a scene on a bitmap.
 fn draw(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {

@@ -45,7 +45,6 @@ impl Model {
     ///
     /// With several devices, the first call at a moment replays the events of all devices. As long
     /// as chunks for this replay are not loaded, the result is the memory at an earlier moment.
-    #[must_use]
     pub fn all_devices(&self) -> &MemoryState {
         match self.known_devices() {
             Some(state) => state,
@@ -87,7 +86,6 @@ impl Model {
     /// replay that is not done yet: the device's
     /// [`CounterSeries`](vramscope_trace::CounterSeries) then gives the counters at the end of the
     /// time slice that contains the moment. At the recording's end they are exact.
-    #[must_use]
     pub fn counters_of(&self, device: DeviceId) -> Counters {
         let exact = |state: &MemoryState| state.device(device).map(|memory| memory.counters()).unwrap_or_default();
         if device == self.device {

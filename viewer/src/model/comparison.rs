@@ -49,7 +49,6 @@ impl CompareWith {
     }
 
     /// Returns the side with this [`name`](Self::name), or `None` if no side has it.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let (kind, device) = name.split_once(' ').unwrap_or((name, ""));
         match kind {
@@ -101,13 +100,11 @@ impl Comparison {
     }
 
     /// Returns the second recording; `None` if none is open.
-    #[must_use]
     pub fn second(&self) -> Option<&SecondRecording> {
         self.second.as_ref()
     }
 
     /// Returns the second recording if it is a simulation of the recording on the page.
-    #[must_use]
     pub fn run(&self) -> Option<&Recording> {
         self.second.as_ref().filter(|second| second.is_simulated).map(|second| &second.recording)
     }
@@ -120,7 +117,6 @@ impl Comparison {
 
     /// Returns the possible second sides of a comparison with a device of `recording`, the
     /// recording on the page. `has_range` is true if a range of moments is selected.
-    #[must_use]
     pub fn choices(&self, recording: &Recording, device: DeviceId, has_range: bool) -> Vec<CompareWith> {
         let second = self.second.iter().flat_map(|second| second.recording.devices().map(CompareWith::Recording));
         let mut choices: Vec<CompareWith> = second.collect();
@@ -133,7 +129,6 @@ impl Comparison {
     /// Returns the second side of a comparison with a device of `recording`: the user's choice if
     /// it exists, else the device with this number of the second recording, else the first of
     /// [`choices`](Self::choices). `None` if there are no choices.
-    #[must_use]
     pub fn subject(&self, recording: &Recording, device: DeviceId, has_range: bool) -> Option<CompareWith> {
         let choices = self.choices(recording, device, has_range);
         let chosen = self.chosen.filter(|chosen| choices.contains(chosen));

@@ -32,7 +32,6 @@ impl Model {
 
     /// Returns the free memory in the selected device's segments at the moment on the screen. The
     /// first call at a moment visits all blocks.
-    #[must_use]
     pub fn free_memory(&self) -> FreeMemory {
         let (device, event) = (self.device, self.state().event());
         if let Some((_, _, free)) = self.free_memory.get().filter(|(known, at, _)| (*known, *at) == (device, event)) {

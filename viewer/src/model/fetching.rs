@@ -56,7 +56,6 @@ fn combine(mut chunks: Vec<Range<u64>>) -> Vec<Fetch> {
 
 impl Model {
     /// Returns true while the page waits for the bytes of a requested moment.
-    #[must_use]
     pub fn is_loading(&self) -> bool {
         self.pending_moment.is_some()
     }
@@ -126,7 +125,6 @@ impl Model {
     /// Returns the requests that load `chunks`, given by their byte ranges in the recording's file.
     /// Returns none while a requested moment is being loaded, which is more urgent, and after
     /// [`stop_fetching`](Self::stop_fetching).
-    #[must_use]
     pub fn fetches_for(&self, chunks: Vec<Range<u64>>) -> Vec<Fetch> {
         let is_idle = !self.fetching_failed && self.origin == Origin::File && self.pending_moment.is_none();
         if is_idle { combine(chunks) } else { Vec::new() }

@@ -12,7 +12,6 @@ impl Model {
     /// Returns the link to the current view, without the parts that the session adds: panes, views,
     /// the selected group, the span of steps and the second side of a comparison. Defaults are
     /// omitted.
-    #[must_use]
     pub fn link(&self) -> Link {
         if let Some(link) = &self.pending_link {
             return link.clone();
@@ -36,7 +35,6 @@ impl Model {
 
     /// Returns the link with which to show the current view after the live recording was loaded
     /// again. If the page shows the last event, the link has no moment, and leads to the new end.
-    #[must_use]
     pub fn link_to_resume(&self) -> Link {
         let link = self.link();
         let is_at_end = self.state().event() == self.recording.end_event();

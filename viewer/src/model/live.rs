@@ -42,14 +42,12 @@ impl Model {
     }
 
     /// Returns true while the oldest part of the live recording is being discarded.
-    #[must_use]
     pub fn is_discarding(&self) -> bool {
         self.recording.is_trimming()
     }
 
     /// Returns true if the recording takes more than 1.5 times its memory limit, because data
     /// arrives faster than it is discarded.
-    #[must_use]
     pub fn exceeds_memory_limit(&self) -> bool {
         self.live.limit_bytes.is_some_and(|limit| self.recording.memory_bytes() > limit + limit / 2)
     }
@@ -126,14 +124,12 @@ impl Model {
     /// Returns the number of lost and missed events in everything that the page has received, also
     /// in the part that it has discarded. Lost events were not recorded; missed events were skipped
     /// for this page.
-    #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.live.lost_before + self.recording.lost_events() + self.live.unreceived_events(&self.recording)
     }
 
     /// Returns the number of missed events among [`lost_events`](Self::lost_events): recorded by
     /// the program, but skipped for this page, because it or its connection was too slow.
-    #[must_use]
     pub fn missed_events(&self) -> u64 {
         self.live.missed_before + self.recording.skipped_events() + self.live.unreceived_events(&self.recording)
     }

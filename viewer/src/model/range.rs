@@ -11,32 +11,27 @@ use crate::timeline::{AxisKind, Scale, TimedMoment};
 
 impl Model {
     /// Returns the range of time that the timeline shows, in nanoseconds of the recording's time.
-    #[must_use]
     pub fn range(&self) -> Range<u64> {
         if self.scale == Scale::Time { self.span.within(self.whole()) } else { self.shown_times.clone() }
     }
 
     /// Returns the range of positions that the timeline shows, in the unit of its axis:
     /// nanoseconds, event numbers or steps.
-    #[must_use]
     pub fn shown_positions(&self) -> Range<u64> {
         self.span.within(self.whole())
     }
 
     /// Returns the range of positions of the whole recording, in the unit of the timeline's axis.
-    #[must_use]
     pub fn whole_positions(&self) -> Range<u64> {
         self.whole()
     }
 
     /// Returns true if the timeline shows only a part of the recording.
-    #[must_use]
     pub fn is_zoomed(&self) -> bool {
         self.span.part().is_some()
     }
 
     /// Returns the scale of the timeline's axis: its unit, and the steps on an axis of steps.
-    #[must_use]
     pub fn scale(&self) -> &Scale {
         &self.scale
     }
@@ -66,7 +61,6 @@ impl Model {
     /// Returns the unit that the user chose for the timeline's axis; events in place of times that
     /// the recording lacks. Until the recording has been read, [`scale`](Self::scale) may have
     /// another one.
-    #[must_use]
     pub fn axis(&self) -> AxisKind {
         if self.axis == AxisKind::Time && self.recording.info().lacks_times { AxisKind::Events } else { self.axis }
     }
@@ -80,7 +74,6 @@ impl Model {
     }
 
     /// Returns true if the timeline leaves out idle time.
-    #[must_use]
     pub fn cuts_idle(&self) -> bool {
         self.cuts_idle.unwrap_or(self.is_mostly_idle)
     }
@@ -99,7 +92,6 @@ impl Model {
 
     /// Returns the property by which the timeline groups and stacks the live bytes; `None` if it
     /// shows the counters.
-    #[must_use]
     pub fn stack(&self) -> Option<GroupBy> {
         self.stack
     }
@@ -112,7 +104,6 @@ impl Model {
     }
 
     /// Returns the moment on the screen with its time.
-    #[must_use]
     pub fn timed_moment(&self) -> TimedMoment {
         TimedMoment { event: self.state().event(), time_ns: self.time_ns() }
     }
@@ -144,7 +135,6 @@ impl Model {
 
     /// Returns the first and the last moment (event number) that the timeline shows. Where chunks
     /// are not loaded, they are approximate: the first or last moment of a chunk.
-    #[must_use]
     pub fn shown_moments(&self) -> (u64, u64) {
         let (first, last) = (self.recording.first_event(), self.recording.end_event());
         let (from, to) = match &self.scale {
@@ -166,7 +156,6 @@ impl Model {
 
     /// Returns the range of time that the timeline shows, in nanoseconds of the recording's time;
     /// `None` if it shows the whole recording.
-    #[must_use]
     pub fn zoomed_range(&self) -> Option<Range<u64>> {
         self.span.part().map(|_| self.range())
     }

@@ -24,14 +24,12 @@ impl Model {
     }
 
     /// Returns the selected address in the device's memory; `None` without a selection.
-    #[must_use]
     pub fn selection(&self) -> Option<u64> {
         self.selection
     }
 
     /// Returns the event number from which the selected allocation exists; `None` if no allocation
     /// is selected.
-    #[must_use]
     pub fn selected_since(&self) -> Option<u64> {
         self.selected_since.filter(|_| self.selection.is_some())
     }
@@ -39,7 +37,6 @@ impl Model {
     /// Returns the selected allocation's block, if the allocation is live at the moment on the
     /// screen; if only an address is selected, the block or free range there. `None` without a
     /// selection, if the selected allocation is not live, and outside of all segments.
-    #[must_use]
     pub fn selected(&self) -> Option<Hit> {
         let is_selected = |hit: &Hit| match (self.selected_since, hit.block) {
             (Some(since), Some(block)) => self.exists_since(&block, since),
@@ -96,7 +93,6 @@ impl Model {
 
     /// Returns the first and the last event number of the selected range; `None` if no range is
     /// selected.
-    #[must_use]
     pub fn selected_range(&self) -> Option<(u64, u64)> {
         self.selected_range
     }
@@ -109,7 +105,6 @@ impl Model {
     }
 
     /// Returns the selected group of blocks: the property of its grouping, and its number in it.
-    #[must_use]
     pub fn selected_group(&self) -> Option<(GroupBy, u32)> {
         self.selected_group
     }

@@ -189,7 +189,6 @@ impl Model {
 
     /// Returns true if any part of the page has changed since the last
     /// [`take_changes`](Self::take_changes).
-    #[must_use]
     pub fn has_changed(&self) -> bool {
         self.changes.timeline || self.changes.moment
     }
@@ -375,7 +374,6 @@ impl Model {
     // Methods that return what the page shows.
 
     /// Returns the recording on the page.
-    #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.recording
     }
@@ -383,20 +381,17 @@ impl Model {
     /// Returns the memory state at the moment on the screen, which has only the selected device.
     ///
     /// For the memory of all devices see [`all_devices`](Self::all_devices).
-    #[must_use]
     pub fn state(&self) -> &MemoryState {
         self.replay.state()
     }
 
     /// Returns the time of the moment on the screen, in nanoseconds of the recording's time. During
     /// playback it may be between two events.
-    #[must_use]
     pub fn time_ns(&self) -> u64 {
         self.playback.time_ns().unwrap_or_else(|| self.state().time_ns()).max(self.recording.start_ns())
     }
 
     /// Returns the memory of the selected device; empty before its first event.
-    #[must_use]
     pub fn device_state(&self) -> &DeviceState {
         self.state().device(self.device).unwrap_or(&self.empty_device)
     }
@@ -412,33 +407,28 @@ impl Model {
     }
 
     /// Returns the recording's spans (named intervals and moments), out-of-memory errors and gaps.
-    #[must_use]
     pub fn marks(&self) -> &Marks {
         &self.marks
     }
 
     /// Returns the selected device's peak of the allocated bytes and its peak of the reserved
     /// bytes.
-    #[must_use]
     pub fn peaks(&self) -> [PeakMark; 2] {
         self.peaks.map(|found| found.mark)
     }
 
     /// Returns the bands that the timeline draws on the reserved bytes: this process's memory
     /// outside the pool, other processes' memory, both or none.
-    #[must_use]
     pub fn bands(&self) -> VisibleBands {
         self.band_choice.visible(self.recording.series(self.device))
     }
 
     /// Returns the event number of the first moment at which the selected device reaches a peak.
-    #[must_use]
     pub fn peak_event(&self, kind: PeakKind) -> u64 {
         self.peaks[usize::from(kind == PeakKind::Reserved)].peak.event
     }
 
     /// Returns the name of the file; for a live recording, the name of the program.
-    #[must_use]
     pub fn source(&self) -> &str {
         let program = self.recording.info().source.as_str();
         if self.origin == Origin::File || program.is_empty() { &self.name } else { program }
@@ -446,25 +436,21 @@ impl Model {
 
     /// Returns the number of recordings opened so far. It changes whenever the recording on the
     /// page is replaced or read again.
-    #[must_use]
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
     /// Returns the origin of the recording on the page.
-    #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
     /// Returns true while the page moves to each newest event of a live recording.
-    #[must_use]
     pub fn is_following(&self) -> bool {
         self.following
     }
 
     /// Returns the selected device.
-    #[must_use]
     pub fn device(&self) -> DeviceId {
         self.device
     }

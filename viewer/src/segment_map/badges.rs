@@ -16,7 +16,6 @@ pub struct SegmentBadges {
 
 impl SegmentBadges {
     /// Returns the badges of a segment.
-    #[must_use]
     pub fn new(segment: &Segment) -> Self {
         Self {
             is_expandable: segment.expandable,
@@ -25,7 +24,7 @@ impl SegmentBadges {
         }
     }
 
-    /// Returns the index of a color, for [`Theme::group_color`](crate::draw::theme::Theme::group_color):
+    /// Returns the index of a color, for [`Theme::group_color`](vramscope_draw::theme::Theme::group_color):
     /// the private pool's, else the stream's; `None` for the default pool and stream.
     pub(super) fn color_index(&self) -> Option<usize> {
         let mixed = |value: u64| (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
@@ -38,7 +37,6 @@ impl SegmentBadges {
     }
 
     /// Returns a text for each badge: `private (0, 1)`, `stream 7`, `expandable`.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         let pool = self.private_pool.map(|MempoolId(a, b)| format!("private ({a}, {b})"));
         let stream = self.stream.map(|StreamId(handle)| format!("stream {handle}"));

@@ -1,11 +1,11 @@
 //! The properties of blocks that colors can show, and the inputs of a drawing of segments.
 
+use vramscope_draw::bitmap::Color;
+use vramscope_draw::theme::{Texture, Theme};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
 
 use super::groups::BlockGroups;
-use crate::draw::bitmap::Color;
-use crate::draw::theme::{Texture, Theme};
 use crate::named::named;
 
 named! {
@@ -168,7 +168,6 @@ pub struct HeatmapContent<'a> {
 
 impl<'a> HeatmapContent<'a> {
     /// Creates the inputs for colors by state, without highlighted blocks.
-    #[must_use]
     pub fn new(device: &'a DeviceState, definitions: &'a Definitions) -> Self {
         Self {
             device,

@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
+use vramscope_draw::bitmap::{Bitmap, Color, Rect, opaque};
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::picture::px;
+use vramscope_draw::surface::Surface;
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::{Texture, Theme};
+
 use super::badges::SegmentBadges;
 use super::labels::Label;
 use super::layout::Layout;
 use super::scene::{Cell, HeatmapScene, Line, LiveCell};
-use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
-use crate::draw::canvas::Canvas;
-use crate::draw::picture::px;
-use crate::draw::surface::Surface;
-use crate::draw::text::Typesetter;
-use crate::draw::theme::{Texture, Theme};
 
 /// Share of the background in the colors of dimmed blocks and free space, from 0 to 1.
 const DIMMED: f32 = 0.72;
@@ -22,7 +23,7 @@ pub fn draw(scene: &HeatmapScene, theme: &Theme, bitmap: &mut Bitmap, typesetter
 }
 
 /// Draws the heatmap on a surface, which must have the size that the scene was computed for.
-pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut dyn Surface) {
+pub fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut dyn Surface) {
     surface.pixels(theme.background, &mut |bitmap| {
         let mut painter = Painter::new(scene, theme);
         for line in &scene.lines {

@@ -1,10 +1,9 @@
 //! Groups of blocks, whose colors stay the same at all moments.
 
+use vramscope_draw::group_style::GroupStyle;
 use vramscope_insight::group::Grouping;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
-
-use crate::draw::group_style::GroupStyle;
 
 /// The groups of a recording's blocks in a fixed order: first the groups with blocks at the peak,
 /// the largest first; then all others by number.
@@ -23,7 +22,6 @@ pub struct BlockGroups {
 impl BlockGroups {
     /// Orders the groups of `grouping` by their bytes in `peak`, a device's memory at the peak of
     /// its allocated bytes. Groups without blocks there follow. Call it once for a recording.
-    #[must_use]
     pub fn new(mut grouping: Grouping, peak: Option<&DeviceState>) -> Self {
         let mut bytes: Vec<u64> = Vec::new();
         for block in peak.into_iter().flat_map(DeviceState::blocks) {
@@ -94,19 +92,16 @@ impl BlockGroups {
     }
 
     /// Returns the number of the group at an index of the fixed order; `None` beyond the last one.
-    #[must_use]
     pub fn group_at(&self, index: u32) -> Option<u32> {
         self.order.get(index as usize).copied()
     }
 
     /// Returns the name of the group at an index of the fixed order; empty beyond the last one.
-    #[must_use]
     pub fn name(&self, definitions: &Definitions, index: u32) -> String {
         self.group_at(index).map(|group| self.grouping.group_name(definitions, group)).unwrap_or_default()
     }
 
     /// Returns a block's category, recorded or inferred.
-    #[must_use]
     pub fn category_of(&self, block: &Block) -> Category {
         self.grouping.category_of(block).category
     }

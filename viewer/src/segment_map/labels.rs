@@ -1,13 +1,13 @@
 //! Texts and scroll bars around the heatmap's map, the area with the blocks.
 
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::text::{Align, Typesetter};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Count};
 
 use super::badges::SegmentBadges;
 use super::layout::Layout;
 use super::row::Row;
-use crate::draw::bitmap::Rect;
-use crate::draw::text::{Align, Typesetter};
 use crate::units;
 
 /// Font size of the heatmap's row labels, in units (pixels at scale 1).

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use vramscope_draw::bitmap::{Bitmap, Rect};
 use vramscope_trace::{Block, DeviceState, Segment};
 
 use super::placement::{self, Placement};
@@ -9,7 +10,6 @@ use super::regions::Regions;
 use super::row::Row;
 use super::slices::{Slice, fill_slices, main_address};
 use super::view::{Scaling, View};
-use crate::draw::bitmap::{Bitmap, Rect};
 
 /// Width of the picture in units (pixels at scale 1) below which rows show no address. The details
 /// panel still shows addresses.
@@ -60,7 +60,6 @@ pub struct Hit {
 
 impl Hit {
     /// Returns true if both are the same allocation, or free ranges with the same start.
-    #[must_use]
     pub fn is_same_allocation(&self, other: &Self) -> bool {
         let since = |hit: &Self| hit.block.map(|block| block.since_event);
         self.address == other.address && since(self) == since(other)
@@ -75,7 +74,6 @@ impl Layout {
     /// of blocks.
     ///
     /// [`SortBy::FreeShare`]: super::SortBy::FreeShare
-    #[must_use]
     pub fn new(device: &DeviceState, size: (u32, u32), scale: f32, view: View) -> Self {
         let view = view.clamped();
         let px = |units: f32| (units * scale).round() as i32;
@@ -116,7 +114,7 @@ impl Layout {
     /// Width right of the map, for fragmentation and percentages, in units (pixels at scale 1).
     pub(super) const MARGIN: f32 = 78.0;
     /// Height above the map, for its captions, in units (pixels at scale 1).
-    pub(crate) const HEADER: f32 = 18.0;
+    pub const HEADER: f32 = 18.0;
 
     /// Computes the rows that are at least partly in view.
     fn rows_in_view(&self) -> Vec<Row> {
@@ -176,14 +174,12 @@ impl Layout {
 
     /// Returns the number of segments of the device; the mapped parts of an expandable segment
     /// count as one.
-    #[must_use]
     pub fn segment_count(&self) -> usize {
         self.placements.len()
     }
 
     /// Returns the row at pixel (`x`, `y`). Left of the map it returns the first row of the line at
     /// this height, right of the map the last one. `None` where no row is.
-    #[must_use]
     pub fn row_at(&self, x: i32, y: i32) -> Option<&Row> {
         if y < self.map.y0 || y >= self.map.y1 {
             return None;
@@ -219,7 +215,6 @@ impl Layout {
     /// Returns the block or free range drawn at pixel (`x`, `y`). Left of the map it returns the
     /// first one of the row, right of the map the last one. `None` where no row is, and in the
     /// holes of expandable segments.
-    #[must_use]
     pub fn hit(&self, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
         let row = self.row_at(x, y)?;
         let column = usize::try_from(x - row.x0).unwrap_or(0).min(row.inside().checked_sub(1)?);
@@ -230,7 +225,6 @@ impl Layout {
     /// the first column, and the first one to the right, counted from the picture's left edge.
     ///
     /// The result has at least one column; `None` if the row shows none of the bytes.
-    #[must_use]
     pub fn columns(&self, row: &Row, address: u64, size: u64) -> Option<(i32, i32)> {
         let width = row.x1 - row.x0;
         let from_row = |address: u64| {
@@ -248,7 +242,6 @@ impl Layout {
 
     /// Returns the view that brings device address `address` into view, by scrolling and panning as
     /// little as possible; `None` if no segment contains the address.
-    #[must_use]
     pub fn reveal(&self, address: u64) -> Option<View> {
         let (placement, offset) = self.position(address)?;
         let line = (offset / placement.line_bytes.max(1) as f64).floor().min(f64::from(placement.lines - 1));
@@ -278,7 +271,6 @@ impl Layout {
     /// Returns the view in which each byte is drawn `factor` times as wide. The address at pixel
     /// (`x`, `y`) stays at this pixel. If all segments have one scale, a line then holds another
     /// number of bytes, and the address keeps only its height `y`.
-    #[must_use]
     pub fn zoom_columns(&self, device: &DeviceState, factor: f64, (x, y): (i32, i32)) -> View {
         let view = View { column_zoom: self.view.column_zoom * factor, ..self.view }.clamped();
         if view.scaling == Scaling::EachSegment {
@@ -304,7 +296,6 @@ impl Layout {
 
     /// Returns the view with rows `factor` times as high, scrolled so that the row at `y` pixels
     /// from the picture's top stays there.
-    #[must_use]
     pub fn zoom_rows(&self, factor: f32, y: i32) -> View {
         let view = View { zoom: self.view.zoom * factor, ..self.view }.clamped();
         let above = f64::from(y - self.map.y0);
@@ -314,7 +305,6 @@ impl Layout {
 
     /// Returns the view moved by (`x`, `y`) pixels. For positive numbers the map's content moves
     /// left and up. The result is clamped to the content's edges.
-    #[must_use]
     pub fn pan(&self, x: i32, y: i32) -> View {
         let part = f64::from(x) / f64::from(self.map.width()) / self.view.column_zoom;
         let scroll = self.scroll.saturating_add(y).clamp(0, self.max_scroll);

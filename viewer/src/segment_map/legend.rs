@@ -1,12 +1,12 @@
 //! The heatmap's legend: the meaning of the colors and textures in view.
 
+use vramscope_draw::bitmap::Color;
+use vramscope_draw::theme::{Texture, Theme};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, DurationNs};
 
 use super::badges::SegmentBadges;
 use super::block_colors::{AgeUnit, ColorBy, Fill, HeatmapContent, size_at};
-use crate::draw::bitmap::Color;
-use crate::draw::theme::{Texture, Theme};
 
 /// Maximum number of groups with an entry of their own in the legend; all others share one entry.
 const MAX_GROUPS: usize = 10;

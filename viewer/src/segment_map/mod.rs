@@ -38,8 +38,7 @@ mod view;
 
 pub use badges::SegmentBadges;
 pub use block_colors::{AgeScale, AgeUnit, ColorBy, Fill, FreedAt, HeatmapContent};
-pub(crate) use draw::draw_on;
-pub use draw::{Highlight, draw, draw_highlight, draw_placement};
+pub use draw::{Highlight, draw, draw_highlight, draw_on, draw_placement};
 pub use groups::BlockGroups;
 pub(crate) use layout::hit_at;
 pub use layout::{Hit, Layout};

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use vramscope_draw::bitmap::Rect;
 use vramscope_trace::sort::sort_by;
 
 use super::regions::Regions;
 use super::view::View;
-use crate::draw::bitmap::Rect;
 
 /// Minimum height of a row with the gap below it, in units (pixels at scale 1). If not all rows fit
 /// at this height, the map scrolls.

@@ -35,7 +35,6 @@ pub struct Row {
 
 impl Row {
     /// Returns the first device address that the row shows.
-    #[must_use]
     pub fn address(&self) -> u64 {
         self.segment.address.saturating_add(self.offset as u64)
     }

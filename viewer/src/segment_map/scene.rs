@@ -1,5 +1,7 @@
 //! Computes the texts and positions of the heatmap, without colors.
 
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::text::Typesetter;
 use vramscope_trace::sort::sort_by;
 use vramscope_trace::{Block, DeviceState, FreeSpace, Segment};
 
@@ -10,8 +12,6 @@ use super::layout::Layout;
 use super::legend::{self, FillBytes, LegendEntry};
 use super::row::Row;
 use super::slices::Slice;
-use crate::draw::bitmap::Rect;
-use crate::draw::text::Typesetter;
 
 /// The live part of a pixel column, which shows one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,6 @@ impl HeatmapScene {
     /// Computes the heatmap of a picture that is `width` pixels wide, with the given layout.
     ///
     /// Visits only the blocks of segments that are in view.
-    #[must_use]
     pub fn new(layout: Layout, width: i32, mut content: HeatmapContent, typesetter: &Typesetter) -> Self {
         let mut map = MapLines::default();
         // All rows of a segment together, so that its fragmentation is computed once.
@@ -114,7 +113,6 @@ impl HeatmapScene {
     }
 
     /// Returns the number of blocks and free ranges that computing the scene visited.
-    #[must_use]
     pub const fn visited(&self) -> u64 {
         self.visited
     }

@@ -1,7 +1,7 @@
 //! Pictures of a session that has nothing left to compute.
 
+use vramscope_draw::bitmap::{Bitmap, Color};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
 use vramscope_viewer::protocol::{Action, FrameRequest, Screen, Surface};
 
 /// Applies actions and draws frames until nothing changes.

@@ -1,5 +1,12 @@
 //! Draws a [`TimelineScene`].
 
+use vramscope_draw::bitmap::{Bitmap, Color, Rect};
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::chart::Chart;
+use vramscope_draw::picture::{draw_diamond, px};
+use vramscope_draw::surface::Surface;
+use vramscope_draw::text::{Align, Typesetter};
+use vramscope_draw::theme::{Texture, Theme};
 use vramscope_trace::{CounterColumn, Counters};
 
 use super::geometry::TEXT;
@@ -10,13 +17,6 @@ use super::overview::Overview;
 use super::scene::TimelineScene;
 use super::stack::Stack;
 use crate::bands::Band;
-use crate::draw::bitmap::{Bitmap, Color, Rect};
-use crate::draw::canvas::Canvas;
-use crate::draw::chart::Chart;
-use crate::draw::picture::{draw_diamond, px};
-use crate::draw::surface::Surface;
-use crate::draw::text::{Align, Typesetter};
-use crate::draw::theme::{Texture, Theme};
 
 /// Opacity (0 to 1) of the background of a label on the chart.
 const TAG_ALPHA: f32 = 0.78;
@@ -35,7 +35,7 @@ pub fn draw(scene: &TimelineScene, theme: &Theme, bitmap: &mut Bitmap, typesette
 
 /// Draws the timeline, without the overlay, on a surface of the size that the scene was computed
 /// for.
-pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
+pub fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     surface.fill(surface.bounds(), theme.background);
     surface.fill(scene.geometry.plot, theme.well);
     match &scene.stack {

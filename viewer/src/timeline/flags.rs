@@ -1,5 +1,6 @@
 //! Flags at out-of-memory errors and gaps.
 
+use vramscope_draw::bitmap::Rect;
 use vramscope_trace::{ByteSize, Count, Incident, IncidentKind};
 
 use super::content::TimelineContent;
@@ -7,7 +8,6 @@ use super::geometry::{Geometry, TEXT};
 use super::measure::Measure;
 use super::scale::TimedMoment;
 use super::x_axis::XAxis;
-use crate::draw::bitmap::Rect;
 
 /// A flag above the chart for one incident, or for several that are close together.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,9 +1,8 @@
 //! Positions of the timeline's parts, and conversion between times and pixels.
 
+use vramscope_draw::bitmap::{Bitmap, Rect};
 use vramscope_insight::spans::Marks;
 use vramscope_trace::Recording;
-
-use crate::draw::bitmap::{Bitmap, Rect};
 
 /// Height of a row of named intervals above the chart, in units (pixels at scale 1).
 pub(super) const SPAN_ROW: f32 = 15.0;
@@ -13,7 +12,6 @@ const MAX_SPAN_ROWS: usize = 3;
 pub(super) const TEXT: f32 = 11.0;
 
 /// Returns the number of rows in which the timeline draws nested spans, at most 3; 0 without spans.
-#[must_use]
 pub fn span_rows(marks: &Marks) -> usize {
     marks.depth().min(MAX_SPAN_ROWS)
 }

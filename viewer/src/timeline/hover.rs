@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use vramscope_draw::bitmap::Color;
+use vramscope_draw::theme::Texture;
 use vramscope_trace::{ByteSize, Count, Incident, Recording};
 
 use super::flags::incident_text;
 use super::scene::{TimelineScene, moment_text};
-use crate::draw::bitmap::Color;
-use crate::draw::theme::Texture;
 
 /// Maximum number of groups in the tooltip of the stacked timeline; the others are added up.
 const MAX_GROUPS: usize = 10;
@@ -52,7 +52,6 @@ fn value_text(low: u64, high: u64) -> String {
 impl Hover {
     /// Describes the column at pixel (`x`, `y`). `spans` are the names of the spans at the time,
     /// innermost first.
-    #[must_use]
     pub fn new(scene: &TimelineScene, recording: &Recording, (x, y): (i32, i32), spans: &[&str]) -> Self {
         let axis = &scene.axis;
         let plot = scene.geometry.plot;

@@ -52,7 +52,6 @@ pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>,
 }
 
 /// Returns true if more than half of the recording's time is idle.
-#[must_use]
 pub fn is_mostly_idle(recording: &Recording, history: &History) -> bool {
     let (start, end) = (recording.start_ns(), recording.end_ns());
     let length = end.saturating_sub(start);

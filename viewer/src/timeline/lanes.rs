@@ -1,5 +1,6 @@
 //! The lanes below the axis: a small chart for each device of a recording of several.
 
+use vramscope_draw::bitmap::Rect;
 use vramscope_trace::{CounterColumn, DeviceId, IncidentKind, Recording};
 
 use super::columns::counters_of;
@@ -8,14 +9,12 @@ use super::flags::moment_of;
 use super::geometry::{Geometry, LANE, TEXT};
 use super::measure::Measure;
 use super::x_axis::XAxis;
-use crate::draw::bitmap::Rect;
 
 /// Maximum number of lanes in view; further ones are scrolled into view.
 pub const MAX_LANES: usize = 8;
 
 /// Returns the number of devices' lanes that a timeline of `height` pixels with `scale` pixels per
 /// unit shows. Lanes take at most half of the height; a recording of one device has none.
-#[must_use]
 pub fn lanes_in_view(recording: &Recording, height: u32, scale: f32) -> usize {
     let count = recording.devices().take(MAX_LANES).count();
     if count < 2 { 0 } else { count.min((height as f32 / 2.0 / (LANE * scale).max(1.0)) as usize) }

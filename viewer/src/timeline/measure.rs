@@ -1,7 +1,7 @@
 //! Sizes of texts and lines, and labels.
 
-use crate::draw::bitmap::Rect;
-use crate::draw::text::Typesetter;
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::text::Typesetter;
 
 /// A label of the chart: its text and the rectangle of its background.
 #[derive(Clone, Debug)]

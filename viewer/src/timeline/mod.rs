@@ -25,9 +25,7 @@ mod stack;
 mod x_axis;
 
 pub use content::{PeakMark, TimelineContent};
-#[cfg(not(target_arch = "wasm32"))]
-pub(crate) use draw::draw_on;
-pub use draw::{draw, draw_cursor, draw_overlay};
+pub use draw::{draw, draw_cursor, draw_on, draw_overlay};
 pub use geometry::{Geometry, span_rows};
 pub use hover::{Hover, HoverGroup};
 pub use idle::is_mostly_idle;

@@ -1,6 +1,8 @@
 //! The overlay on a copy of the timeline's picture: the cursor, the selected range, and a line
 //! under the pointer.
 
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::text::Typesetter;
 use vramscope_trace::{ByteSize, Count, Counters, DeviceId, DurationNs, Recording};
 
 use super::geometry::TEXT;
@@ -8,8 +10,6 @@ use super::lanes::Lane;
 use super::measure::{Measure, Tag};
 use super::scale::{AxisKind, TimedMoment};
 use super::scene::{TimelineScene, moment_text};
-use crate::draw::bitmap::Rect;
-use crate::draw::text::Typesetter;
 
 /// The moment on the screen: a line and its time on the axis; if it is out of sight, an arrow at
 /// the chart's edge with the distance.
@@ -28,7 +28,6 @@ pub struct Cursor {
 
 impl Cursor {
     /// Computes the cursor at a moment.
-    #[must_use]
     pub fn new(scene: &TimelineScene, recording: &Recording, at: TimedMoment, typesetter: &Typesetter) -> Self {
         let (geometry, measure) = (&scene.geometry, Measure { scale: scene.scale, typesetter });
         let plot = geometry.plot;
@@ -75,13 +74,11 @@ impl Cursor {
     }
 
     /// Returns true if the moment is out of sight and pixel (`x`, `y`) is on the arrow to it.
-    #[must_use]
     pub fn is_arrow_at(&self, x: i32, y: i32) -> bool {
         self.line.is_none() && self.label.contains(x, y)
     }
 
     /// Returns true if pixel (`x`, `y`) is on the cursor's line or its label, or near the line.
-    #[must_use]
     pub fn is_handle_at(&self, x: i32, y: i32) -> bool {
         let reach = (4.0 * self.scale).round() as i32;
         let is_near = |line: Rect| Rect { x0: line.x0 - reach, x1: line.x1 + reach, ..line }.contains(x, y);
@@ -109,7 +106,6 @@ pub struct RangeTotals {
 
 impl RangeTotals {
     /// Returns the totals as text: `1.24 s · 12,345 events · allocated +1.2 GiB`.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.length_ns.map_or_else(String::new, |ns| format!("{} · ", DurationNs(ns)));
         text += &Count(self.events).of("event", "events");
@@ -123,7 +119,6 @@ impl RangeTotals {
 
 impl SelectionBand {
     /// Computes the band of a range between two moments; `None` if it is out of sight.
-    #[must_use]
     pub fn new(
         scene: &TimelineScene,
         (from, to): (TimedMoment, TimedMoment),

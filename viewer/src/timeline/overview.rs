@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use vramscope_draw::bitmap::Rect;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, Recording};
 
 use super::columns::columns_of;
 use super::scale::{AxisKind, Scale};
 use super::x_axis::XAxis;
-use crate::draw::bitmap::Rect;
 
 /// The overview strip: the whole recording below the axis, with the visible part marked.
 #[derive(Clone, Debug)]

@@ -51,7 +51,6 @@ pub struct StepScale {
 impl StepScale {
     /// Creates the scale of a recording's steps, whose first and last moment are `first_event` and
     /// `end_event`; `None` without steps.
-    #[must_use]
     pub fn new(steps: &Steps, first_event: u64, end_event: u64) -> Option<Self> {
         let (first, last) = (steps.as_slice().first()?, steps.as_slice().last()?);
         let (mut bounds, mut numbers) = (Vec::new(), Vec::new());
@@ -75,26 +74,22 @@ impl StepScale {
     }
 
     /// Returns the number of parts: the steps, and the parts before and after them.
-    #[must_use]
     pub fn part_count(&self) -> usize {
         self.numbers.len()
     }
 
     /// Returns the number of the step that part `index` of the axis shows; `None` for the parts
     /// before the first step and after the last, and beyond the end.
-    #[must_use]
     pub fn number(&self, index: usize) -> Option<u64> {
         self.numbers.get(index).copied().flatten()
     }
 
     /// Returns the position on the axis of steps at which part `index` begins.
-    #[must_use]
     pub fn start(&self, index: usize) -> u64 {
         index as u64 * STEP_LENGTH
     }
 
     /// Returns the index of the part that contains a position, or of the last part.
-    #[must_use]
     pub fn part_at(&self, position: u64) -> usize {
         ((position / STEP_LENGTH) as usize).min(self.part_count().saturating_sub(1))
     }
@@ -132,7 +127,6 @@ pub enum Scale {
 
 impl Scale {
     /// Returns the unit of the axis.
-    #[must_use]
     pub const fn kind(&self) -> AxisKind {
         match self {
             Self::Time => AxisKind::Time,
@@ -143,7 +137,6 @@ impl Scale {
 
     /// Returns the length of the shortest range that the timeline shows, in positions; zooming in
     /// stops there.
-    #[must_use]
     pub const fn least_length(&self) -> u64 {
         match self {
             Self::Time => MIN_TIME_NS,
@@ -153,7 +146,6 @@ impl Scale {
     }
 
     /// Returns the position of a moment on the axis.
-    #[must_use]
     pub fn position(&self, at: TimedMoment) -> u64 {
         match self {
             Self::Time => at.time_ns,
@@ -164,7 +156,6 @@ impl Scale {
 
     /// Returns the moment, as an event number, at a position of the axis; `None` on an axis of
     /// time.
-    #[must_use]
     pub fn event(&self, position: u64) -> Option<u64> {
         match self {
             Self::Time => None,

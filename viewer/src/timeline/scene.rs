@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::picture::LABEL_DISTANCE;
+use vramscope_draw::text::Typesetter;
 use vramscope_insight::history::History;
 use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, DeviceId, Incident, Recording};
 
@@ -17,10 +21,6 @@ use super::span_boxes::{SpanBoxes, span_boxes};
 use super::stack::Stack;
 use super::x_axis::XAxis;
 use crate::bands::Band;
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::Rect;
-use crate::draw::picture::LABEL_DISTANCE;
-use crate::draw::text::Typesetter;
 use crate::units;
 
 /// How a timeline is shown beyond its content: the axis, and the rows around the chart.
@@ -135,13 +135,11 @@ pub enum Target {
 impl TimelineScene {
     /// Computes the timeline for a picture of `size` pixels with `scale` pixels per unit, with an
     /// axis of time.
-    #[must_use]
     pub fn new(content: &TimelineContent, size: (u32, u32), scale: f32, typesetter: &Typesetter) -> Self {
         Self::with_options(content, &Options::default(), size, scale, typesetter)
     }
 
     /// Computes the timeline for a picture of `size` pixels with `scale` pixels per unit.
-    #[must_use]
     pub fn with_options(
         content: &TimelineContent,
         options: &Options,
@@ -223,33 +221,28 @@ impl TimelineScene {
     /// Returns the moments at the boundaries of the chart's pixel columns: one more than there are
     /// columns, never decreasing. Other charts with these left and right edges use them to show
     /// equal moments in equal columns.
-    #[must_use]
     pub fn edges(&self) -> &[u64] {
         self.axis.edges()
     }
 
     /// Returns the labels of the axis for another chart of equal moments that is `width` pixels
     /// wide, each with its distance from that chart's left edge in pixels.
-    #[must_use]
     pub fn axis_ticks(&self, width: i32) -> Vec<(i32, String)> {
         let part = f64::from(width) / f64::from(self.geometry.plot.width().max(1));
         self.axis_labels.labels.iter().map(|(x, text)| ((x * part) as i32, text.clone())).collect()
     }
 
     /// Returns the pixels per unit.
-    #[must_use]
     pub fn scale(&self) -> f32 {
         self.scale
     }
 
     /// Returns the counters of the chart's pixel columns.
-    #[must_use]
     pub fn columns(&self) -> &[CounterColumn] {
         &self.columns
     }
 
     /// Returns the part of the timeline at pixel row `y`.
-    #[must_use]
     pub fn target(&self, y: f64) -> Target {
         let y = y as i32;
         if let Some(lane) = self.lanes.at(y) {
@@ -264,21 +257,18 @@ impl TimelineScene {
     }
 
     /// Returns the incidents of the flag at a pixel; empty if there is no flag.
-    #[must_use]
     pub fn incidents_at(&self, x: i32, y: i32) -> &[Incident] {
         self.flags.iter().rev().find(|flag| flag.rect.contains(x, y)).map_or(&[], |flag| &flag.incidents)
     }
 
     /// Returns the moment of the out-of-memory error whose mark on a lane is at a pixel, or within
     /// 3 units of it; `None` if there is none.
-    #[must_use]
     pub fn failure_on_lane(&self, x: i32, y: i32) -> Option<u64> {
         self.lanes.failure_at((x, y), (3.0 * self.scale) as i32)
     }
 
     /// Returns the position on the axis at `x` pixels from the left edge of the overview strip's
     /// picture; `None` without a strip.
-    #[must_use]
     pub fn overview_position(&self, x: f64) -> Option<u64> {
         self.overview.as_ref().map(|overview| overview.position_at(x))
     }
@@ -302,7 +292,6 @@ fn fit_labels(measure: &Measure, geometry: &Geometry, labels: Vec<(f64, String)>
 
 /// Returns the recording's time `time_ns` as text, counted from the recording's start; see
 /// [`units::moment`]. Empty if the recording has no times.
-#[must_use]
 pub fn moment_text(recording: &Recording, time_ns: u64) -> String {
     if recording.info().lacks_times {
         return String::new();

@@ -1,5 +1,6 @@
 //! The named intervals above the chart: boxes with names; several without room are one box.
 
+use vramscope_draw::bitmap::Rect;
 use vramscope_insight::spans::Span;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Count, StringId};
@@ -9,7 +10,6 @@ use super::geometry::{Geometry, SPAN_ROW, TEXT};
 use super::measure::Measure;
 use super::scale::TimedMoment;
 use super::x_axis::XAxis;
-use crate::draw::bitmap::Rect;
 
 /// Width in units below which a span counts as narrow: the pointer need not be exactly on it.
 const NARROW: f32 = 3.0;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use vramscope_draw::bitmap::Color;
+use vramscope_draw::theme::Texture;
 use vramscope_insight::composition::{CompositionColumn, LAYERS, OTHER_LAYER};
 use vramscope_trace::sort::sort_by_key;
-
-use crate::draw::bitmap::Color;
-use crate::draw::theme::Texture;
 
 /// A layer of the stacked timeline: the name, color and texture of a group.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +31,6 @@ pub struct Stack {
 
 impl Stack {
     /// Returns the bytes of a layer in a column; 0 for one that does not exist.
-    #[must_use]
     pub fn bytes(&self, column: usize, layer: usize) -> u64 {
         self.columns.get(column).map_or(0, |column| column.layers[self.source_of(layer)])
     }
@@ -46,7 +44,6 @@ impl Stack {
 
     /// Returns the groups in a pixel column with their bytes, largest first. Groups without bytes
     /// there are omitted.
-    #[must_use]
     pub fn groups_in(&self, column: usize) -> Vec<(&StackLayer, u64)> {
         let bytes = |(index, layer)| (layer, self.bytes(column, index));
         let mut groups: Vec<(&StackLayer, u64)> = self.layers.iter().enumerate().map(bytes).collect();
@@ -57,7 +54,6 @@ impl Stack {
 
     /// Returns the layers in view with their highest bytes in any column, highest first and the
     /// layer of all others last. Layers without bytes in view are omitted.
-    #[must_use]
     pub fn largest(&self) -> Vec<(&StackLayer, u64)> {
         let most = |index: usize| (0..self.columns.len()).map(|column| self.bytes(column, index)).max().unwrap_or(0);
         let mut layers: Vec<(&StackLayer, u64)> =

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
+use vramscope_draw::axis_labels::{axis_moment, decimal_step};
+use vramscope_draw::bitmap::Rect;
 use vramscope_insight::history::History;
 use vramscope_trace::{Count, CounterColumn, Recording, even_part};
 
 use super::geometry::time_origin_ns;
 use super::idle;
 use super::scale::{Scale, TimedMoment};
-use crate::draw::bitmap::Rect;
-use crate::units::{axis_moment, decimal_step};
 
 /// A part of the axis on which positions are evenly spaced, or idle time that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,6 @@ impl XAxis {
 
     /// Returns the moments at the boundaries of the chart's pixel columns: one more than there are
     /// columns, never decreasing.
-    #[must_use]
     pub fn edges(&self) -> &[u64] {
         &self.edges
     }
@@ -156,33 +155,28 @@ impl XAxis {
     }
 
     /// Returns the times at the boundaries of the chart's pixel columns, in nanoseconds.
-    #[must_use]
     pub fn times(&self) -> &[u64] {
         &self.times
     }
 
     /// Returns the unit of the axis.
-    #[must_use]
     pub fn scale(&self) -> &Scale {
         &self.scale
     }
 
     /// Returns the positions at the chart's left and right edge.
-    #[must_use]
     pub fn range(&self) -> Range<u64> {
         let first = self.pieces.first().map_or(0, |piece| piece.from);
         first..self.pieces.last().map_or(first, |piece| piece.to)
     }
 
     /// Returns the range of time that is shown, in nanoseconds.
-    #[must_use]
     pub fn time_range(&self) -> Range<u64> {
         let (first, last) = (self.times.first().copied().unwrap_or(0), self.times.last().copied().unwrap_or(0));
         first..last.max(first)
     }
 
     /// Returns the length of the idle time that is left out, in nanoseconds.
-    #[must_use]
     pub fn idle_ns(&self) -> u64 {
         self.pieces.iter().filter(|piece| piece.is_idle).map(|piece| piece.to - piece.from).sum()
     }
@@ -205,14 +199,12 @@ impl XAxis {
 
     /// Returns the pixel column of a moment, counted from the picture's left edge; outside of the
     /// chart for a moment outside of the range.
-    #[must_use]
     pub fn x(&self, at: TimedMoment) -> i32 {
         self.x_of(self.scale.position(at))
     }
 
     /// Returns the pixel column of a moment, counted from the picture's left edge; `None` outside
     /// of the range, whose end belongs to the chart's last column.
-    #[must_use]
     pub fn column(&self, at: TimedMoment) -> Option<i32> {
         let (position, range) = (self.scale.position(at), self.range());
         let is_shown = (range.start..=range.end).contains(&position);
@@ -221,7 +213,6 @@ impl XAxis {
 
     /// Returns the position at `x` pixels from the picture's left edge; beyond the chart's edges,
     /// the position of the nearest edge.
-    #[must_use]
     pub fn position_at(&self, x: f64) -> u64 {
         let x = (x - f64::from(self.x0)).clamp(0.0, f64::from(self.width));
         let index = self.pieces.partition_point(|piece| f64::from(piece.x1) <= x).min(self.pieces.len() - 1);
@@ -232,14 +223,12 @@ impl XAxis {
 
     /// Returns the index of the pixel column at `x` pixels from the picture's left edge, or of the
     /// nearest one.
-    #[must_use]
     pub fn column_at(&self, x: f64) -> usize {
         (x.floor() as i32 - self.x0).clamp(0, self.width - 1) as usize
     }
 
     /// Returns the moment at `x` pixels from the picture's left edge, and its time. On an axis of
     /// time, the moment is that at the left edge of the pixel column.
-    #[must_use]
     pub fn moment_at(&self, x: f64) -> TimedMoment {
         let (position, column) = (self.position_at(x), self.column_at(x));
         let edge = |edges: &[u64]| edges.get(column).copied().unwrap_or(0);

@@ -1,17 +1,17 @@
 //! The table of single allocations, which several views show.
 
 use vramscope_insight::allocations::{AllocationOrder, AllocationSource, ListedAllocation, Scope, SortKey};
-use vramscope_insight::group::{GroupBy, Grouping, pool_name};
+use vramscope_insight::group::{GroupBy, Grouping, Groupings, pool_name};
 use vramscope_insight::query::Query;
 use vramscope_trace::{Allocation, ByteSize, Count, StreamId};
 
 use super::caches::SharedCaches;
-use super::context::{Context, Groupings};
+use super::context::Context;
 use super::options::Options;
-use super::searches::{AllocationRequest, AllocationSearch};
 use super::table::{Cell, Column, ColumnWidth, Sorting, Table};
 use super::table_builder::{TableBuilder, group_cell};
 use crate::command::Command;
+use vramscope_insight::incremental::{AllocationRequest, AllocationSearch};
 
 /// Maximum number of allocations that a search of the list visits in one frame, at about 25 ns
 /// each.
@@ -76,7 +76,10 @@ impl FoundTable<'_> {
         let Self { view, query, scope, moment, which } = *self;
         let chosen = options.sort.as_ref().and_then(|(column, is_descending)| order_of(column, *is_descending));
         let order = chosen.unwrap_or_default();
-        let request = AllocationRequest { moment, ..AllocationRequest::new(context, query, scope, order) };
+        let request = AllocationRequest {
+            moment,
+            ..AllocationRequest::new(context.history, context.device, query, scope, order)
+        };
         let source = AllocationSource { history: context.history, definitions: context.definitions() };
         let matcher = || query.compile(context.recording, &[]);
         let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);

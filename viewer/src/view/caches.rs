@@ -3,14 +3,15 @@
 use std::ops::Range;
 
 use vramscope_insight::failures::Failures;
+use vramscope_insight::group::Groupings;
+use vramscope_insight::incremental::{Compositions, DeviceHistory, StepAnalysis};
 use vramscope_insight::placement::{Placement, placement, recorded_settings};
 use vramscope_pool::Settings;
 use vramscope_trace::{FormatError, Recording, Replay};
 
-use super::computed::{Compositions, DeviceHistory, StepAnalysis};
-use super::context::{Context, Groupings};
+use super::context::Context;
+use super::filters::Searches;
 use super::groups::BlockGroupCache;
-use super::searches::Searches;
 use crate::view::fit::FitCache;
 
 /// Cached results about a recording that several views use, or one view without a cache of its own.

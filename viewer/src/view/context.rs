@@ -1,50 +1,21 @@
 //! The inputs of views.
 
-use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
+use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::History;
+use vramscope_insight::incremental::DeviceHistory;
 use vramscope_insight::sites::GroupRow;
 use vramscope_insight::spans::Marks;
 use vramscope_trace::{ByteSize, Count, Definitions, DeviceId, DeviceLifetimes, DeviceState, Percent, Recording};
 
-use crate::draw::text::Typesetter;
-use crate::draw::theme::Theme;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
 use crate::model::{AllDevices, Comparison};
 use crate::segment_map::Hit;
 use crate::ui::{Element, Node, Tag};
 
-use super::computed::DeviceHistory;
-use super::small_map::SmallMap;
 use super::table::{Cell, Table};
-
-/// The groupings of a recording's blocks that views have used, with the groups' numbers.
-#[derive(Default)]
-pub struct Groupings(SmallMap<GroupBy, Grouping>);
-
-impl Groupings {
-    /// Returns the grouping of blocks by `by`, updated to all sites of the recording.
-    pub fn get(&mut self, by: GroupBy, recording: &Recording) -> &mut Grouping {
-        let grouping = self.0.get_or_insert_with(by, || Grouping::new(by, recording.first_event()));
-        grouping.set_first_event(recording.first_event());
-        grouping.update(recording.definitions());
-        grouping
-    }
-
-    /// Returns two different groupings that know all sites of the recording; `None` if `one` equals
-    /// `other`.
-    pub fn pair(&mut self, one: GroupBy, other: GroupBy, recording: &Recording) -> Option<[&mut Grouping; 2]> {
-        self.get(one, recording);
-        self.get(other, recording);
-        self.0.pair_mut(one, other)
-    }
-
-    /// Returns a grouping if a view has used it.
-    #[must_use]
-    pub fn known(&self, by: GroupBy) -> Option<&Grouping> {
-        self.0.get(by)
-    }
-}
 
 /// The inputs of a view: device, moment, selected range and others.
 #[derive(Clone, Copy)]
@@ -99,14 +70,12 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// Returns the cell of a duration of `ns` nanoseconds; an empty one if the recording has no
     /// times.
-    #[must_use]
     pub fn duration(&self, ns: u64) -> Cell {
         Cell::duration(self.recording.info(), ns)
     }
 
     /// Returns the text to show in a view that has no rows: how much of the recording has been
     /// read, or that nothing was allocated on the device.
-    #[must_use]
     pub fn reading_text(&self) -> String {
         if self.is_history_complete {
             return "Nothing was allocated on this device.".to_owned();
@@ -118,20 +87,17 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the names and sites of the recording.
-    #[must_use]
     pub fn definitions(&self) -> &'a Definitions {
         self.recording.definitions()
     }
 
     /// Returns the lifetimes of the device's allocations; `None` before any were read.
-    #[must_use]
     pub fn lifetimes(&self) -> Option<&'a DeviceLifetimes> {
         self.history.lifetimes(self.device)
     }
 
     /// Returns the history of the device as far as it has been read; `None` before any allocation
     /// of it was read.
-    #[must_use]
     pub fn device_history(&self) -> Option<DeviceHistory<'a>> {
         Some(DeviceHistory {
             recording: self.recording,
@@ -143,17 +109,6 @@ impl<'a> Context<'a> {
             step_span: self.step_span,
         })
     }
-}
-
-/// Returns true if the history contains at least nine tenths of the recording's events: the history
-/// of a live recording may never be complete.
-#[must_use]
-pub fn is_nearly_read(history: &History, recording: &Recording) -> bool {
-    /// Minimum share of the recording's events that the history must contain.
-    const LEAST_READ: f64 = 0.9;
-    let first = recording.first_event();
-    let (read, known) = (history.until().saturating_sub(first), recording.end_event().saturating_sub(first));
-    read > 0 && read as f64 >= known as f64 * LEAST_READ && !history.is_stale(recording)
 }
 
 /// The content of a view beside its picture.
@@ -173,7 +128,6 @@ pub struct ViewContent {
 
 impl ViewContent {
     /// Creates content of a single text, for example why there is nothing to show.
-    #[must_use]
     pub fn message(text: impl Into<String>) -> Self {
         Self::default().with_message(text)
     }

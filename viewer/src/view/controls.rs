@@ -16,7 +16,6 @@ use super::table::Cell;
 
 /// Creates a field for choosing one of `choices`, each a value and its text; `current` is the
 /// chosen value, which a change of the field sets.
-#[must_use]
 pub(crate) fn choice<'a>(
     label: &str,
     field: Field,
@@ -29,7 +28,6 @@ pub(crate) fn choice<'a>(
 }
 
 /// Creates a menu like [`choice`], with a label for screen readers only.
-#[must_use]
 pub(crate) fn select<'a>(
     label: &str,
     field: Field,
@@ -47,7 +45,6 @@ pub(crate) fn select<'a>(
 }
 
 /// Creates the field that sets the grouping of a view's rows to one of `choices`.
-#[must_use]
 pub(crate) fn group_choice(view: &'static str, current: GroupBy, choices: &[GroupBy]) -> Element {
     let choices = choices.iter().map(|by| (by.name(), group_title(*by)));
     choice("by", Field::By(view.into()), current.name(), choices)
@@ -55,7 +52,6 @@ pub(crate) fn group_choice(view: &'static str, current: GroupBy, choices: &[Grou
 
 /// Creates the field that sets the variant of a view; `menu` has its variants with their names and
 /// texts.
-#[must_use]
 pub(crate) fn mode_choice<M: ViewMode>(
     label: &str,
     view: &'static str,
@@ -68,7 +64,6 @@ pub(crate) fn mode_choice<M: ViewMode>(
 
 /// Creates a field for a whole number, with `label` before it and `unit` after it. A change sets
 /// the view's number.
-#[must_use]
 pub(crate) fn number_field(label: &str, unit: &str, view: &'static str, value: u64) -> Element {
     let field = Element::new(Tag::Input)
         .with_class("short")
@@ -81,7 +76,6 @@ pub(crate) fn number_field(label: &str, unit: &str, view: &'static str, value: u
 }
 
 /// Creates a link to a moment, for use within a sentence: `event 1,234`.
-#[must_use]
 pub(crate) fn event_link(event: u64) -> Element {
     Element::button(format!("event {}", Count(event)), Command::seek(event))
         .with_class("link")
@@ -89,7 +83,6 @@ pub(crate) fn event_link(event: u64) -> Element {
 }
 
 /// Returns the name of a grouping in menus.
-#[must_use]
 pub(crate) const fn group_title(by: GroupBy) -> &'static str {
     match by {
         GroupBy::Stack => "call stack",
@@ -100,7 +93,6 @@ pub(crate) const fn group_title(by: GroupBy) -> &'static str {
 
 /// Creates a field for a text; while it is empty, it shows `placeholder`. A change sets
 /// the field's option.
-#[must_use]
 pub(crate) fn search_field(key: &str, label: &str, placeholder: &str, value: &str, field: Field) -> Element {
     Element::new(Tag::Input)
         .with(Attribute::Type, "search")
@@ -112,7 +104,6 @@ pub(crate) fn search_field(key: &str, label: &str, placeholder: &str, value: &st
 }
 
 /// Creates a search field that sets the filter of the view called `view`.
-#[must_use]
 pub(crate) fn filter_field(view: &'static str, filter: &str) -> Element {
     let placeholder = "filter: text, 0x7f…, >100MiB, age>10s";
     search_field("search", "Filter", placeholder, filter, Field::Filter(view.into()))
@@ -164,7 +155,6 @@ pub(crate) fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
 
 /// Returns how far a search has got, as in ` (searched 45.0%)` for the verb `searched`; empty once
 /// it is complete.
-#[must_use]
 pub(crate) fn progress_text(verb: &str, done: u64, total: u64) -> String {
     if done >= total { String::new() } else { format!(" ({verb} {})", Percent::of(done, total)) }
 }

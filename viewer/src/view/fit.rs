@@ -61,7 +61,6 @@ pub(crate) fn fit<'a>(
 
 /// Returns the address and size of the memory that a request would get, or, if no free block fits,
 /// of the region in which the fewest live bytes are in its way.
-#[must_use]
 pub(crate) fn outlined_range(placement: &Placement) -> Option<(u64, u64)> {
     match placement.outcome {
         PlacementOutcome::FreeBlock { address, .. } => Some((address, placement.block_bytes)),
@@ -71,14 +70,12 @@ pub(crate) fn outlined_range(placement: &Placement) -> Option<(u64, u64)> {
 
 /// Creates the field in which the user types the size of a request to place, for the controls of a
 /// view.
-#[must_use]
 pub(crate) fn size_field(view: &'static str, size: &str) -> Element {
     search_field("fit", "Size of a request", "what fits: 500MiB", size, Field::Filter(view.into()))
 }
 
 /// Creates the card that shows where a request would be placed and which blocks are in its way, or
 /// why it cannot be placed.
-#[must_use]
 pub(crate) fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> Element {
     let placement = match fit {
         Ok(placement) => placement,

@@ -1,16 +1,16 @@
 //! Groups of blocks: their colors in the heatmap, and the selected group.
 
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::small_map::SmallMap;
 use vramscope_trace::{Definitions, DeviceId, DeviceState, Peak, Recording, Replay};
 
-use crate::draw::group_style::GroupStyle;
 use crate::model::AllDevices;
 use crate::segment_map::BlockGroups;
 
 use super::context::Context;
-use super::searches::RecordingIdentity;
-use super::small_map::SmallMap;
 use super::table::Table;
+use vramscope_draw::group_style::GroupStyle;
+use vramscope_insight::incremental::RecordingIdentity;
 
 /// A cache of the groups of a recording's blocks, which determine the colors of blocks, for each
 /// grouping.
@@ -65,9 +65,8 @@ pub(crate) fn group_styles(
     grouping: &Grouping,
     groups: &[u32],
 ) -> Vec<GroupStyle> {
-    let of_category = |group: &u32| GroupStyle::of_category(grouping, *group);
     if grouping.by() == GroupBy::Category {
-        return groups.iter().filter_map(of_category).collect();
+        return groups.iter().map(|&group| GroupStyle::of_category(grouping.category_at(group))).collect();
     }
     let known = cache.get(grouping.by(), recording, memory);
     groups.iter().map(|&group| known.style_of(grouping, group)).collect()

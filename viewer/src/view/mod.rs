@@ -7,28 +7,27 @@
 
 mod allocation_table;
 mod caches;
-mod computed;
 mod context;
 mod controls;
+mod filters;
 pub(crate) mod fit;
 mod groups;
+mod kept_in_view;
 mod options;
 mod picture;
-mod searches;
-mod small_map;
 mod table;
 mod table_builder;
 
 use std::any::Any;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::picture::MomentAxis;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::events::MatchSearch;
 use vramscope_trace::{DeviceId, DeviceState, FormatError};
 
 pub use crate::command::Topic;
 use crate::command::{Command, Direction};
-use crate::draw::canvas::Canvas;
-use crate::draw::picture::MomentAxis;
-use crate::draw::theme::Theme;
 use crate::jobs::{Job, Jobs};
 use crate::link::Link;
 use crate::segment_map::{ColorBy, Hit};
@@ -38,20 +37,19 @@ pub(crate) use allocation_table::{
     order_of, select_command, site_grouping, stream_cell, table_of,
 };
 pub use caches::SharedCaches;
-pub use computed::*;
-pub use context::{Context, Groupings, ViewContent, is_nearly_read};
+pub use context::{Context, ViewContent};
 pub(crate) use controls::{
     category_cell, choice, event_link, filter_field, group_choice, group_title, mode_choice, number_field,
     parse_filter, progress_text, search_field, select,
 };
+pub use filters::ShownFilter;
+pub(crate) use filters::{depends_on_moment, shown_filter, step_starts};
 pub(crate) use groups::{group_called, group_styles, paint_groups};
+pub use kept_in_view::KeptInView;
 pub(crate) use options::modes;
 pub use options::{NoMode, Options, RowWindow, StoredOptions, ViewMode};
 pub use picture::{PictureFrame, PictureInput};
 pub(crate) use picture::{PictureKey, QUIET_FRAMES};
-pub use searches::{AllocationRequest, AllocationSearch, EventSearch, FoundEvents, KeptInView, ShownFilter};
-pub(crate) use searches::{depends_on_moment, shown_filter, step_starts};
-pub(crate) use small_map::SmallMap;
 pub use table::{Cell, Column, ColumnWidth, Row, Sorting, Table};
 pub(crate) use table_builder::{TableBuilder, group_cell, growth_cell};
 
@@ -82,7 +80,6 @@ pub struct ViewInfo {
 
 impl ViewInfo {
     /// Creates the facts about a view without a picture that needs only the moment's memory state.
-    #[must_use]
     pub const fn new(
         name: &'static str,
         title: &'static str,

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
+use vramscope_draw::bitmap::Color;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DurationNs, Percent, RecordingInfo};
 
 use crate::command::{Command, OptionChange};
-use crate::draw::bitmap::Color;
 use crate::ui::{Attribute, Element, Tag};
 use crate::units;
 
@@ -69,19 +69,16 @@ impl ColumnWidth {
 
 impl Column {
     /// Creates a column of texts.
-    #[must_use]
     pub const fn text(name: &'static str, title: &'static str) -> Self {
         Self { name, title, kind: ColumnKind::Text, is_sortable: false, width: None }
     }
 
     /// Creates a column of numbers.
-    #[must_use]
     pub const fn number(name: &'static str, title: &'static str) -> Self {
         Self { name, title, kind: ColumnKind::Number, is_sortable: false, width: None }
     }
 
     /// Creates a column of numbers with bars.
-    #[must_use]
     pub const fn bar(name: &'static str, title: &'static str) -> Self {
         Self { name, title, kind: ColumnKind::Bar, is_sortable: false, width: None }
     }
@@ -132,20 +129,17 @@ pub enum Cell {
 
 impl Cell {
     /// Creates a cell that the page shows as `text` and whose value for scripts is `value`.
-    #[must_use]
     pub fn labeled(text: impl Into<String>, value: Self) -> Self {
         Self::Labeled(text.into(), Box::new(value))
     }
 
     /// Creates the cell of a duration of `ns` nanoseconds; an empty one if the recording has no
     /// times.
-    #[must_use]
     pub fn duration(info: &RecordingInfo, ns: u64) -> Self {
         if info.lacks_times { Self::Empty } else { Self::Duration(ns) }
     }
 
     /// Returns the cell's text on the page; empty if nothing is known.
-    #[must_use]
     pub fn text(&self) -> String {
         match self {
             Self::Empty => String::new(),
@@ -168,7 +162,6 @@ impl Cell {
 
     /// Returns the cell's value in the objects that scripts get: sizes in bytes, durations in
     /// nanoseconds, addresses as hexadecimal strings.
-    #[must_use]
     pub fn json(&self) -> Value {
         match self {
             Self::Empty => Value::Null,
@@ -224,7 +217,6 @@ pub struct Row {
 
 impl Row {
     /// Creates a row from its cells.
-    #[must_use]
     pub fn new(cells: Vec<Cell>) -> Self {
         Self { cells, ..Self::default() }
     }
@@ -284,13 +276,11 @@ pub struct Table {
 
 impl Table {
     /// Creates an empty table of a view.
-    #[must_use]
     pub fn new(view: &'static str, caption: impl Into<String>, columns: Vec<Column>) -> Self {
         Self { view, caption: caption.into(), columns, ..Self::default() }
     }
 
     /// Returns the table as an element of the page.
-    #[must_use]
     pub fn element(&self) -> Element {
         let head = Element::new(Tag::Tr).with_children(self.columns.iter().map(|column| self.heading(column)));
         let rows = self.rows.iter().enumerate().map(|(index, row)| self.row(index as u64, row));
@@ -375,7 +365,6 @@ impl Table {
     }
 
     /// Returns the rows as JSON objects for scripts, with the columns' names as keys.
-    #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         let object = |row: &Row| {
             let shown = self.columns.iter().map(|column| column.name).zip(&row.cells);
@@ -388,7 +377,6 @@ impl Table {
     }
 
     /// Returns the table as text with tab-separated columns; sizes in bytes.
-    #[must_use]
     pub fn to_tsv(&self) -> String {
         let plain = |cell: &Cell| match cell.json() {
             Value::String(text) => text.replace(['\t', '\n', '\r'], " "),

@@ -78,7 +78,6 @@ impl ViewId {
     ///
     /// # Panics
     /// If the registry has fewer `first` views; a test finds out.
-    #[must_use]
     pub fn first() -> [Self; 2] {
         let mut first = Self::all().filter(|view| view.is_first());
         [(); 2].map(|()| first.next().expect("two first views"))
@@ -123,7 +122,6 @@ impl ViewId {
 
     /// Returns the view whose rows scripts request by `name`, which may be one of its
     /// [`row_names`](ViewInfo::row_names); `None` for an unknown name.
-    #[must_use]
     pub fn for_rows(name: &str) -> Option<Self> {
         let has_alias = |view: &Self| view.info().row_names.contains(&name);
         Self::all().find(has_alias).or_else(|| Self::named(name).ok())
@@ -133,7 +131,6 @@ impl ViewId {
     ///
     /// # Panics
     /// If no view answers it; a test finds out.
-    #[must_use]
     pub fn about(topic: Topic) -> Self {
         Self::all().find(|view| view.info().topic == Some(topic)).expect("a view for each topic")
     }
@@ -150,7 +147,6 @@ impl Default for Views {
 
 impl Views {
     /// Returns a view.
-    #[must_use]
     pub fn get(&self, view: ViewId) -> &dyn View {
         &*self.0[usize::from(view.0)]
     }
@@ -161,7 +157,6 @@ impl Views {
     }
 
     /// Returns the view of a type; `None` if there is no such view.
-    #[must_use]
     pub fn of_type<V: View>(&self) -> Option<&V> {
         self.0.iter().find_map(|view| (&**view as &dyn Any).downcast_ref())
     }

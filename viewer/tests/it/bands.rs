@@ -1,13 +1,13 @@
 //! The timeline's bands of memory outside the pool.
 
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_trace::{
     DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
 };
 use vramscope_viewer::bands::Band;
 use vramscope_viewer::details;
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::draw::text::Typesetter;
-use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin};
 use vramscope_viewer::timeline::{self, Geometry, PeakMark, TimelineScene};

@@ -2,13 +2,12 @@
 
 use std::fs;
 
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_trace::{Definitions, DeviceId};
 use vramscope_viewer::bands::Band;
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::draw::text::Typesetter;
-use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::model::Model;
-use vramscope_viewer::report::RecordingReport;
 use vramscope_viewer::segment_map::{
     self, AgeScale, AgeUnit, ColorBy, HeatmapScene, Highlight, Layout, Scaling, SortBy, View,
 };
@@ -168,8 +167,6 @@ fn every_golden_picture_has_a_test() {
         "pools_heatmap_common_light",
         "pools_heatmap_dark",
         "pools_heatmap_zoomed_light",
-        "report_training",
-        "report_trouble",
         "shared_timeline_dark",
         "shared_timeline_others_dark",
         "shared_timeline_others_light_x2",
@@ -196,15 +193,6 @@ fn every_golden_picture_has_a_test() {
     found.sort();
     if !is_updating() {
         assert_eq!(found, known);
-    }
-}
-
-#[test]
-fn reports_match_golden_pictures() {
-    for (name, sample) in [("report_training", Sample::Training), ("report_trouble", Sample::Trouble)] {
-        let model = open_sample(sample);
-        let report = RecordingReport::new(model.recording(), "a file's name", None).expect("the recording has events");
-        check(name, &report.bitmap().expect("a valid picture"));
     }
 }
 

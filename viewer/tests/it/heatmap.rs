@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::group::Grouping;
 use vramscope_trace::{
     Block, Definitions, DeviceId, DeviceState, MemoryState, MempoolId, PoolKey, PoolKind, Segment, SiteId, StreamId,
 };
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::draw::text::Typesetter;
-use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::segment_map::{
     self, AgeScale, AgeUnit, BlockGroups, ColorBy, Fill, HeatmapContent, HeatmapScene, Layout, LegendSwatch, Scaling,
     SegmentBadges, SortBy, View,

@@ -18,7 +18,6 @@ mod layout;
 mod live_recording;
 mod model;
 mod partial_loading;
-mod report;
 mod saving;
 mod timeline;
 mod timeline_flags;

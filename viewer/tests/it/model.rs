@@ -1,9 +1,9 @@
 //! The user's actions on a model.
 
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_trace::{DeviceId, DeviceState, IncidentKind};
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::draw::text::Typesetter;
-use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};
 use vramscope_viewer::playback::{SPEEDS, Speed};

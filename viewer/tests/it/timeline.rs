@@ -1,14 +1,13 @@
 //! The timeline as a session shows it: axes, stacked areas, the selected range, and pointers.
 
-use crate::testing::{command, open, open_bytes, view_pictures};
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::theme::Theme;
 use vramscope_trace::{
     AnnotationStage, Definition, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Replay, Sink, SiteId,
     StringId,
 };
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::command::Topic;
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
@@ -18,6 +17,7 @@ use vramscope_viewer::views::ViewId;
 
 use crate::testing::golden_file::check;
 use crate::testing::samples::{Sample, bytes};
+use crate::testing::{command, open, open_bytes, view_pictures};
 
 /// Size of the timeline's picture.
 pub(crate) const SIZE: (u32, u32) = (900, 220);

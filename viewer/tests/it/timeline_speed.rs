@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_viewer::app::{PageFacts, SessionReport};
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::draw::text::Typesetter;
-use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::protocol::FrameRequest;
 use vramscope_viewer::timeline;
 

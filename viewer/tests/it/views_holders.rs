@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use crate::testing::{command, load_fixture, open};
 use serde_json::Value;
+use vramscope_draw::bitmap::Color;
 use vramscope_insight::group::GroupBy;
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::command::Topic;
-use vramscope_viewer::draw::bitmap::Color;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::ui::{Element, Node, Tag};
 

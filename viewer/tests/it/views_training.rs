@@ -6,6 +6,7 @@ use crate::testing::{command, open, open_bytes};
 use serde_json::{Value, json};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
+use vramscope_insight::incremental::{DeviceHistory, StepAnalysis};
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::{find_steps, span_names};
 use vramscope_insight::tables::phase_table;
@@ -18,7 +19,6 @@ use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::model::PeakKind;
 use vramscope_viewer::protocol::FrameRequest;
 use vramscope_viewer::ui::{Node, Tag};
-use vramscope_viewer::view::{DeviceHistory, StepAnalysis};
 
 const DEVICE: DeviceId = DeviceId(0);
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use vramscope_report::{ComparisonReport, RecordingReport};
 use vramscope_trace::{ByteSize, DeviceId, Recording};
-use vramscope_viewer::report::{ComparisonReport, RecordingReport};
 
 use crate::error::{CommandError, Result};
 use crate::input::Input;

@@ -74,6 +74,7 @@
 
 mod group_by;
 mod grouping;
+mod groupings;
 mod inference;
 mod merged_sites;
 mod names;
@@ -82,6 +83,7 @@ mod tests;
 
 pub use group_by::GroupBy;
 pub use grouping::Grouping;
+pub use groupings::Groupings;
 pub use inference::{CategorySource, Phase, SiteCategory, infer_site};
 pub use merged_sites::MergedSites;
 pub use names::{GroupDetails, pool_name, stream_name};

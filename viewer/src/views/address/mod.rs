@@ -2,6 +2,7 @@
 
 use vramscope_insight::allocations::{AllocationOrder, AllocationSource, ListedAllocation, Scope, SortKey};
 use vramscope_insight::group::Grouping;
+use vramscope_insight::incremental::{AllocationRequest, AllocationSearch};
 use vramscope_insight::query::Query;
 use vramscope_trace::{ByteSize, Count};
 
@@ -10,9 +11,9 @@ use crate::ui::{Attribute, Element};
 use crate::units;
 
 use crate::view::{
-    AllocationRequest, AllocationSearch, Cell, Column, ColumnWidth, Context, KeptInView, Options, ROWS_PER_FRAME,
-    Registered, Row, SharedCaches, StoredOptions, Table, Topic, View, ViewContent, ViewInfo, allocation_category,
-    cell_or_empty, is_selected, progress_text, search_field, select_command, site_grouping, stream_cell,
+    Cell, Column, ColumnWidth, Context, KeptInView, Options, ROWS_PER_FRAME, Registered, Row, SharedCaches,
+    StoredOptions, Table, Topic, View, ViewContent, ViewInfo, allocation_category, cell_or_empty, is_selected,
+    progress_text, search_field, select_command, site_grouping, stream_cell,
 };
 
 /// The view "Address history".
@@ -114,7 +115,7 @@ fn history_of(
 ) -> (String, Table) {
     let query = Query::containing(address);
     let order = AllocationOrder { key: SortKey::Start, is_descending: false };
-    let request = AllocationRequest::new(context, &query, Scope::All, order);
+    let request = AllocationRequest::new(context.history, context.device, &query, Scope::All, order);
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
     let matcher = || query.compile(context.recording, &[]);
     let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);

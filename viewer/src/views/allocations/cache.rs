@@ -113,7 +113,6 @@ impl AllocationsCache {
 
     /// Returns the part of the vertical axis, in bytes, that the layout by address
     /// (`is_by_address`) or the stacked layout shows; `None` for all of it.
-    #[must_use]
     pub(super) fn zoom(&self, is_by_address: bool) -> Option<Range<u64>> {
         self.zoom.as_ref().filter(|(of, _)| *of == is_by_address).map(|(_, range)| range.clone())
     }

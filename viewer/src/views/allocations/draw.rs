@@ -2,6 +2,14 @@
 
 use std::ops::Range;
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::bitmap::{Bitmap, Color, Rect, opaque};
+use vramscope_draw::chart::Chart;
+use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::picture::text_color;
+use vramscope_draw::surface::Surface;
+use vramscope_draw::text::Align;
+use vramscope_draw::theme::{Texture, Theme};
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_insight::composition::LAYERS;
@@ -9,14 +17,6 @@ use vramscope_insight::composition::LAYERS;
 use super::labels::{TEXT, is_alternate};
 use super::outline::Outline;
 use super::scene::{AllocationsLayout, AllocationsScene};
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
-use crate::draw::chart::Chart;
-use crate::draw::group_style::GroupStyle;
-use crate::draw::picture::text_color;
-use crate::draw::surface::Surface;
-use crate::draw::text::Align;
-use crate::draw::theme::{Texture, Theme};
 use crate::segment_map::Highlight;
 
 /// Minimum height of a band that gets a line along its upper edge, in units (pixels at scale 1).

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::draw::bitmap::{Bitmap, Rect};
-use crate::draw::picture::chart_columns;
+use vramscope_draw::bitmap::{Bitmap, Rect};
+use vramscope_draw::picture::chart_columns;
 
 /// Height above the plot, in units (pixels at scale 1).
 const TOP: f32 = 8.0;
@@ -21,7 +21,6 @@ pub struct Geometry {
 
 impl Geometry {
     /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit.
-    #[must_use]
     pub fn new(size: (u32, u32), scale: f32) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
         let (x0, x1) = chart_columns(size.0, scale);
@@ -31,13 +30,11 @@ impl Geometry {
 
     /// Returns the width of the plot in pixels: the largest number of columns of a layout. A layout
     /// with fewer columns has columns several pixels wide.
-    #[must_use]
     pub fn width(&self) -> u32 {
         self.plot.width().unsigned_abs()
     }
 
     /// Returns the height of the plot in pixels: the number of pixel rows of a layout.
-    #[must_use]
     pub fn height(&self) -> u32 {
         self.plot.height().unsigned_abs()
     }
@@ -62,7 +59,6 @@ impl Geometry {
 
     /// Returns the column of a layout with `columns` columns that is shown `x` pixels from the
     /// picture's left edge; `None` outside of the plot.
-    #[must_use]
     pub fn column(&self, x: i32, columns: usize) -> Option<usize> {
         let within = (self.plot.x0..self.plot.x1).contains(&x).then(|| (x - self.plot.x0) as usize)?;
         (columns > 0).then(|| within * columns / self.width() as usize)
@@ -70,7 +66,6 @@ impl Geometry {
 
     /// Returns the pixel row, counted from the plot's lower edge, at `y` pixels from the picture's
     /// upper edge; `None` outside of the plot.
-    #[must_use]
     pub fn pixel_row(&self, y: i32) -> Option<u32> {
         (self.plot.y0..self.plot.y1).contains(&y).then(|| (self.plot.y1 - 1 - y).unsigned_abs())
     }

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::axis_labels::binary_step;
+use vramscope_draw::bitmap::Rect;
+use vramscope_draw::text::Typesetter;
 use vramscope_insight::address_map::AddressMap;
 use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_trace::sort::sort_by_key;
 
 use super::geometry::Geometry;
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::Rect;
-use crate::draw::text::Typesetter;
-use crate::units;
 
 /// Font size of all labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
@@ -187,7 +187,7 @@ pub(super) fn address_axis(map: &AddressMap, geometry: &Geometry) -> Axis {
     let (scale, visible) = (map.scale(), map.scale().range());
     let (near, far) = (geometry.px(MIN_HEIGHT).max(1), geometry.px(ADDRESS_DISTANCE).max(1));
     let length = visible.end.saturating_sub(visible.start).max(1);
-    let step = units::binary_step(length, (geometry.plot.height() / far).max(1) as u64);
+    let step = binary_step(length, (geometry.plot.height() / far).max(1) as u64);
     // Pairs (axis position, address) by priority: lower ends of ranges, upper ends, others.
     let mut wanted: [Vec<(u64, u64)>; 3] = Default::default();
     for range in map.axis().ranges() {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use vramscope_draw::group_style::GroupStyle;
 use vramscope_insight::composition::{CompositionColumn, OTHER_LAYER};
-use vramscope_insight::group::GroupBy;
+use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_trace::Allocation;
 
 use crate::command::Command;
-use crate::draw::group_style::GroupStyle;
-use crate::view::{Context, Groupings, Options, SharedCaches, group_called, group_styles, modes, site_grouping};
+use crate::view::{Context, Options, SharedCaches, group_called, group_styles, modes, site_grouping};
 
 modes! {
     /// The layout of the picture.

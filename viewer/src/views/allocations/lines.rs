@@ -1,11 +1,12 @@
 //! The text under the pointer on the picture of all allocations.
 
 use vramscope_insight::address_map::AddressHit;
+use vramscope_insight::group::Groupings;
 use vramscope_trace::{Allocation, ByteSize, Count, DurationNs};
 
 use crate::timeline::moment_text;
 use crate::units;
-use crate::view::{Context, Groupings, Options, SharedCaches};
+use crate::view::{Context, Options, SharedCaches};
 
 use super::cache::AllocationsCache;
 use super::layers::{Layout, grouping_of, layer_name, layers, site_name};
@@ -19,7 +20,6 @@ fn at(context: &Context<'_>, event: u64) -> String {
 
 /// Returns the lines of text about a pixel of the picture of all allocations; empty where nothing
 /// is drawn.
-#[must_use]
 pub(super) fn lines(
     context: &Context<'_>,
     options: &Options<Layout>,

@@ -23,23 +23,23 @@ mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::chart::draw_ticks;
+use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::picture::{MomentAxis, draw_moment, draw_notice, draw_pointer_text};
+use vramscope_draw::theme::Theme;
 use vramscope_insight::composition::OTHER_LAYER;
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::incremental::AllocationSearch;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, DeviceState, FormatError};
 
 use crate::command::Command;
-use crate::draw::canvas::Canvas;
-use crate::draw::chart::draw_ticks;
-use crate::draw::group_style::GroupStyle;
-use crate::draw::picture::{MomentAxis, draw_moment, draw_notice, draw_pointer_text};
-use crate::draw::theme::Theme;
 use crate::segment_map::Highlight;
 use crate::ui::{Attribute, Element, Tag, swatch};
 use crate::view::{
-    AllocationSearch, Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches,
-    ShownMoment, StoredOptions, View, ViewContent, ViewInfo, Work, group_choice, is_nearly_read, live_allocations,
-    mode_choice,
+    Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches, ShownMoment,
+    StoredOptions, View, ViewContent, ViewInfo, Work, group_choice, live_allocations, mode_choice,
 };
 
 use cache::AllocationsCache;
@@ -206,7 +206,6 @@ impl Picture {
 
 impl Allocations {
     /// Returns the picture; `None` if it has not been computed yet.
-    #[must_use]
     pub fn scene(&self) -> Option<&AllocationsScene> {
         self.picture.shown()
     }
@@ -292,7 +291,7 @@ fn advance(
     (caches, cache): (&mut SharedCaches, &mut AllocationsCache),
     max_changes: usize,
 ) -> Result<bool, FormatError> {
-    let Some(lifetimes) = context.lifetimes().filter(|_| is_nearly_read(context.history, context.recording)) else {
+    let Some(lifetimes) = context.lifetimes().filter(|_| context.history.is_nearly_read(context.recording)) else {
         return Ok(false);
     };
     let key = (context.device, grouping_of(options));
@@ -320,7 +319,7 @@ fn waiting_text(
         let text = if context.is_history_complete { "Nothing was allocated on this device." } else { READING };
         return Some(text.to_owned());
     };
-    if !is_nearly_read(context.history, context.recording) {
+    if !context.history.is_nearly_read(context.recording) {
         let first = context.recording.first_event();
         let read = context.history.until().saturating_sub(first);
         let known = context.recording.end_event().saturating_sub(first);

@@ -19,7 +19,6 @@ pub struct Outline {
 
 impl Outline {
     /// Returns true if no pixel shows the allocation.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }

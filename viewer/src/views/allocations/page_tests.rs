@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use crate::testing::{self, command, load_fixture, view_pictures};
+use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::theme::Theme;
 use vramscope_trace::{ByteSize, Counters, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
-use vramscope_viewer::draw::bitmap::{Bitmap, Color};
-use vramscope_viewer::draw::theme::Theme;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::ui::Node;

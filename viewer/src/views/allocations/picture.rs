@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
+use vramscope_draw::group_style::GroupStyle;
 use vramscope_insight::address_map::AddressMap;
 use vramscope_insight::bands::BandLayout;
 use vramscope_insight::composition::{LAYERS, OTHER_LAYER};
-use vramscope_insight::group::GroupBy;
+use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_insight::query::Now;
 use vramscope_trace::Allocation;
 
 use crate::command::Command;
-use crate::draw::group_style::GroupStyle;
-use crate::view::{Context, Groupings, Options, SharedCaches, ShownFilter, select_command};
+use crate::view::{Context, Options, SharedCaches, ShownFilter, select_command};
 
 use super::cache::AllocationsCache;
 use super::geometry::Geometry;
@@ -37,7 +37,6 @@ pub(super) struct PictureKey {
 }
 
 /// Returns the inputs of the picture of all allocations; `None` until the picture can be computed.
-#[must_use]
 pub(super) fn picture_key(
     context: &Context<'_>,
     options: &Options<Layout>,
@@ -64,7 +63,6 @@ pub(super) fn picture_key(
 
 /// Computes the picture of all allocations with a column between each two moments of `edges`;
 /// `None` until it can be computed. A picture by address is then painted by calls of [`paint`].
-#[must_use]
 pub(super) fn scene(
     context: &Context<'_>,
     options: &Options<Layout>,
@@ -125,7 +123,6 @@ fn outline_matches(context: &Context<'_>, caches: &SharedCaches, scene: &mut All
 
 /// Paints the next allocations of a picture by address into `scene`, with their names. Returns true
 /// if more are left to paint.
-#[must_use]
 pub(super) fn paint(
     context: &Context<'_>,
     options: &Options<Layout>,
@@ -149,7 +146,6 @@ fn site_of(context: &Context<'_>, groupings: &mut Groupings, row: u32) -> String
 }
 
 /// Returns the outline of allocation `row` of the device in the picture of all allocations.
-#[must_use]
 pub(super) fn outline(
     context: &Context<'_>,
     options: &Options<Layout>,
@@ -164,7 +160,6 @@ pub(super) fn outline(
 
 /// Returns the number of the selected allocation among the device's allocations; `None` if none is
 /// selected.
-#[must_use]
 pub(super) fn selected_row(context: &Context<'_>) -> Option<u32> {
     let (address, since) = context.selection?;
     let (row, one) = context.lifetimes()?.find(address, since?)?;
@@ -173,7 +168,6 @@ pub(super) fn selected_row(context: &Context<'_>) -> Option<u32> {
 
 /// Returns the command that a click on `target` runs: one that selects an allocation or a group of
 /// small ones. `None` where a click goes to the moment, as on the timeline.
-#[must_use]
 pub(super) fn command(
     context: &Context<'_>,
     options: &Options<Layout>,
@@ -211,7 +205,6 @@ fn vertical(scene: &AllocationsScene) -> (Range<u64>, Range<u64>) {
 
 /// Returns the part of the vertical axis, in bytes, that is `factor` times as long as the shown
 /// one, with the byte at pixel row `y` unmoved; `None` for the whole axis.
-#[must_use]
 pub(super) fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<Range<u64>> {
     let (shown, all) = vertical(scene);
     let plot = scene.geometry.plot;
@@ -227,7 +220,6 @@ pub(super) fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<R
 
 /// Returns the part of the vertical axis, in bytes, after scrolling up by `pixels`; `None` for the
 /// whole axis.
-#[must_use]
 pub(super) fn scroll_by(scene: &AllocationsScene, pixels: f64) -> Option<Range<u64>> {
     let (shown, all) = vertical(scene);
     let length = shown.end - shown.start;

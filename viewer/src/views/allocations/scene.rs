@@ -1,5 +1,8 @@
 //! Computes the texts and positions of the "Allocations" view, without colors.
 
+use vramscope_draw::axis::Axis;
+use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::text::Typesetter;
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_insight::composition::{AllocationRows, LAYERS};
@@ -8,9 +11,6 @@ use vramscope_trace::sort::sort_by;
 use super::geometry::Geometry;
 use super::labels::{BandLabel, address_axis, band_labels, bytes_axis, map_labels};
 use super::outline::Outline;
-use crate::draw::axis::Axis;
-use crate::draw::group_style::GroupStyle;
-use crate::draw::text::Typesetter;
 
 /// Text in the middle of a view without allocations.
 const EMPTY: &str = "no memory is allocated in this range";
@@ -26,7 +26,6 @@ pub enum AllocationsLayout {
 
 impl AllocationsLayout {
     /// Returns the number of columns, each of which shows one moment.
-    #[must_use]
     pub fn columns(&self) -> usize {
         match self {
             Self::Stacked(layout) => layout.column_count(),
@@ -91,7 +90,6 @@ pub struct AllocationsScene {
 
 impl AllocationsScene {
     /// Computes texts and positions for a picture with `geometry`. Nothing is outlined yet.
-    #[must_use]
     pub fn new(content: AllocationsContent, geometry: Geometry, typesetter: &Typesetter) -> Self {
         let AllocationsContent { layout, styles, name_of, layer_name, emphasized } = content;
         let (labels, axis, is_empty) = match &layout {
@@ -137,14 +135,12 @@ impl AllocationsScene {
     }
 
     /// Returns the layout of the allocations.
-    #[must_use]
     pub fn layout(&self) -> &AllocationsLayout {
         &self.layout
     }
 
     /// Returns true if the layout is complete. An address map is painted in several steps; a
     /// stacked layout is always complete.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         match &self.layout {
             AllocationsLayout::Stacked(_) => true,
@@ -171,7 +167,6 @@ impl AllocationsScene {
 
     /// Returns the moment (event number) that the column at `x` pixels from the picture's left edge
     /// shows; `None` outside of the plot.
-    #[must_use]
     pub fn moment(&self, x: i32) -> Option<u64> {
         let column = self.geometry.column(x, self.layout.columns())?;
         match &self.layout {
@@ -182,13 +177,11 @@ impl AllocationsScene {
 
     /// Returns the layout's column and pixel row at pixel (`x`, `y`) of the picture; `None` outside
     /// of the plot. Pixel rows are counted from the plot's lower edge.
-    #[must_use]
     pub fn position(&self, (x, y): (i32, i32)) -> Option<(usize, u32)> {
         self.geometry.column(x, self.layout.columns()).zip(self.geometry.pixel_row(y))
     }
 
     /// Returns the object under pixel (`x`, `y`); `None` where nothing is drawn.
-    #[must_use]
     pub fn hit(&self, point: (i32, i32)) -> Option<Target> {
         let (column, row) = self.position(point)?;
         match &self.layout {
@@ -210,7 +203,6 @@ impl AllocationsScene {
 
     /// Returns the outline of the allocation with row number `row`; empty if it has no pixel of its
     /// own in the picture. `rows` are the allocations that the layout was computed for.
-    #[must_use]
     pub fn outline(&self, rows: &impl AllocationRows, row: u32) -> Outline {
         match &self.layout {
             AllocationsLayout::Stacked(layout) => Outline::of_band(layout, &self.geometry, row),

@@ -1,5 +1,9 @@
 //! Checks that the painted pixels, the objects under them, and the layouts agree.
 
+use vramscope_draw::bitmap::{Bitmap, Color, Rect};
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::address_map::{AddressMap, SegmentSpans};
 use vramscope_insight::bands::{BandIndex, BandLayout};
 use vramscope_insight::composition::{
@@ -11,10 +15,6 @@ use super::draw::{EMPTY, FIRST_LAYER, band_codes, edge_code, layer_code, map_cod
 use super::labels::is_alternate;
 use super::scene::AllocationsContent;
 use super::*;
-use crate::draw::bitmap::{Bitmap, Color, Rect};
-use crate::draw::canvas::Canvas;
-use crate::draw::text::Typesetter;
-use crate::draw::theme::Theme;
 use crate::segment_map::Highlight;
 
 /// Draws a scene on a bitmap.

@@ -5,8 +5,10 @@ mod figures;
 mod page_tests;
 mod summary;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::difference::{DifferenceKind, DifferenceRow, MomentFigures, change_text, differences};
-use vramscope_insight::group::GroupBy;
+use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_insight::placement::recorded_settings;
 use vramscope_trace::sort::{sort_by, sort_by_key};
 use vramscope_trace::{Count, DurationNs};
@@ -18,11 +20,9 @@ use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
 use crate::command::{Command, Field, PageCommand};
-use crate::draw::canvas::Canvas;
-use crate::draw::theme::Theme;
 use crate::view::{
-    Cell, Column, Context, Groupings, Options, PictureFrame, Pixel, Registered, SharedCaches, StoredOptions, Table,
-    TableBuilder, Topic, View, ViewContent, ViewInfo, ViewMode, choice, event_link, group_choice, group_title,
+    Cell, Column, Context, Options, PictureFrame, Pixel, Registered, SharedCaches, StoredOptions, Table, TableBuilder,
+    Topic, View, ViewContent, ViewInfo, ViewMode, choice, event_link, group_choice, group_title,
 };
 
 /// The view "Compare". Its number is the index of the unit of its axis.

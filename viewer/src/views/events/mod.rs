@@ -2,6 +2,7 @@
 
 use vramscope_insight::events::{EventListError, EventRow, MatchSearch};
 use vramscope_insight::group::{GroupBy, Grouping, pool_name};
+use vramscope_insight::incremental::{EventSearch, FoundEvents};
 use vramscope_insight::query::Query;
 use vramscope_trace::{AllocationOrigin, Count, EventType, FormatError, StreamId, site_name};
 
@@ -10,9 +11,9 @@ use crate::timeline::moment_text;
 use crate::ui::{Attribute, Element};
 
 use crate::view::{
-    Cell, Column, ColumnWidth, Context, EventSearch, FoundEvents, KeptInView, Options, Registered, Row, SharedCaches,
-    Sorting, StoredOptions, Table, TableBuilder, Topic, View, ViewContent, ViewInfo, Work, cell_or_empty, filter_field,
-    mode_choice, modes, parse_filter, progress_text, step_starts, stream_cell,
+    Cell, Column, ColumnWidth, Context, KeptInView, Options, Registered, Row, SharedCaches, Sorting, StoredOptions,
+    Table, TableBuilder, Topic, View, ViewContent, ViewInfo, Work, cell_or_empty, filter_field, mode_choice, modes,
+    parse_filter, progress_text, step_starts, stream_cell,
 };
 
 /// The view "Events".

@@ -180,19 +180,16 @@ impl FlameCache {
     }
 
     /// Returns the flame graph that was computed last.
-    #[must_use]
     pub(super) fn graph(&self) -> &FlameGraph {
         &self.graph
     }
 
     /// Returns the fill of each node's box in the flame graph that was computed last.
-    #[must_use]
     pub(super) fn styles(&self) -> &[BoxStyle] {
         &self.styles
     }
 
     /// Returns a number that increases each time a flame graph is computed.
-    #[must_use]
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }

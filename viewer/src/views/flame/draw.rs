@@ -1,11 +1,12 @@
 //! Draws a [`FlameScene`].
 
+use vramscope_draw::bitmap::{Bitmap, Color, Rect, opaque};
+use vramscope_draw::picture::{px, text_color};
+use vramscope_draw::surface::Surface;
+use vramscope_draw::text::Align;
+use vramscope_draw::theme::Theme;
+
 use super::scene::{BoxStyle, FlameBox, FlameScene, PADDING, TEXT};
-use crate::draw::bitmap::{Bitmap, Color, Rect, opaque};
-use crate::draw::picture::{px, text_color};
-use crate::draw::surface::Surface;
-use crate::draw::text::Align;
-use crate::draw::theme::Theme;
 
 /// Minimum width of a box that is separated from the next one by a gap, in units (pixels at scale
 /// 1).
@@ -38,7 +39,6 @@ pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut dyn Surfa
 }
 
 /// Returns the color of boxes with this style.
-#[must_use]
 pub(super) fn color_of(style: BoxStyle, theme: &Theme) -> Color {
     match style {
         BoxStyle::Root | BoxStyle::Other => theme.mark_alternate,

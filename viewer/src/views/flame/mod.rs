@@ -15,14 +15,14 @@ mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DeviceState};
 
 use crate::command::{Command, Field, OptionChange};
-use crate::draw::canvas::Canvas;
-use crate::draw::group_style::GroupStyle;
-use crate::draw::theme::Theme;
 use crate::ui::{Attribute, Element, Tag, swatch};
 use crate::view::{
     Cell, Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches, ShownMoment,

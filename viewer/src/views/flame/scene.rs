@@ -1,13 +1,12 @@
 //! Computes the positions and labels of a flame graph's boxes, without colors.
 
+use vramscope_draw::bitmap::{Bitmap, Rect};
+use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::picture::px;
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::GROUP_COLORS;
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{ByteSize, Count, Definitions, Percent};
-
-use crate::draw::bitmap::{Bitmap, Rect};
-use crate::draw::group_style::GroupStyle;
-use crate::draw::picture::px;
-use crate::draw::text::Typesetter;
-use crate::draw::theme::GROUP_COLORS;
 
 /// Font size of the boxes' labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
@@ -108,7 +107,6 @@ pub(super) struct FlameScene {
 
 /// Returns the hue of a function, from 0 to [`GROUP_COLORS`] − 1: a hash of its name. A function
 /// has one hue in all recordings.
-#[must_use]
 pub(super) fn function_hue(function: &str) -> usize {
     // FNV-1a, 32 bits.
     let hash = function.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -117,7 +115,6 @@ pub(super) fn function_hue(function: &str) -> usize {
 
 /// Returns the styles of a graph's nodes, in their order. For nodes of the kinds `Group` and
 /// `Part`, `style_of` returns the style; `None` means the style of the parent node.
-#[must_use]
 pub(super) fn box_styles(
     graph: &FlameGraph,
     definitions: &Definitions,
@@ -227,7 +224,6 @@ impl Placer<'_> {
 impl FlameScene {
     /// Computes the picture of `size` pixels (width, height) with `scale` pixels per unit, scrolled
     /// down by `scroll` pixels, which is clamped to the height of the graph.
-    #[must_use]
     pub(super) fn new(
         content: FlameContent,
         size: (u32, u32),
@@ -304,26 +300,22 @@ impl FlameScene {
     }
 
     /// Returns the pixels of a box in the scrolled picture that are in view.
-    #[must_use]
     pub(super) fn visible_area(&self, one: &FlameBox) -> Rect {
         Rect { y0: one.area.y0 - self.scroll, y1: one.area.y1 - self.scroll, ..one.area }.intersect(self.view)
     }
 
     /// Returns all boxes, also those out of view.
-    #[must_use]
     pub(super) fn boxes(&self) -> &[FlameBox] {
         &self.boxes
     }
 
     /// Returns the box at pixel (`x`, `y`); `None` where no box is.
-    #[must_use]
     pub(super) fn hit(&self, (x, y): (i32, i32)) -> Option<&FlameBox> {
         self.boxes.iter().find(|one| self.visible_area(one).contains(x, y))
     }
 
     /// Returns lines of text about a box with this target: its label, its bytes with their share of
     /// the graph's bytes, and its number of blocks.
-    #[must_use]
     pub(super) fn lines(&self, graph: &FlameGraph, target: Target) -> Vec<String> {
         let amount = |bytes: u64, blocks: u64| {
             let share = Percent::of(bytes, self.total_bytes);
@@ -348,7 +340,6 @@ impl FlameScene {
 
     /// Returns the path id of the node that a click on a box with this target makes as wide as the
     /// picture; for a box of narrow nodes, that of their parent. `None` for the root.
-    #[must_use]
     pub(super) fn zoom_target(&self, graph: &FlameGraph, target: Target) -> Option<u64> {
         let (Target::Node(node) | Target::Other { parent: node, .. }) = target;
         graph.nodes.get(node as usize).filter(|_| node > 0).map(|node| node.path_id)

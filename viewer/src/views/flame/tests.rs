@@ -1,15 +1,15 @@
 //! Checks that the painted pixels, the objects under them, and the graph agree.
 
+use vramscope_draw::bitmap::{Bitmap, Color, Rect};
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::text::Typesetter;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{Definition, Definitions, Frame as StackFrame, Interner};
 
 use super::draw::fill;
 use super::scene::box_styles;
 use super::*;
-use crate::draw::bitmap::{Bitmap, Color, Rect};
-use crate::draw::canvas::Canvas;
-use crate::draw::text::Typesetter;
-use crate::draw::theme::Theme;
 
 /// Draws a scene on a bitmap.
 fn draw(scene: &FlameScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {

@@ -102,7 +102,6 @@ pub(super) struct FragmentationCache {
 
 /// Returns the threshold of fragmentation, in percent (at most 100), whose first crossing is
 /// searched.
-#[must_use]
 pub(super) fn threshold_percent<M>(options: &Options<M>) -> u64 {
     options.number.unwrap_or(DEFAULT_PERCENT).min(100)
 }
@@ -145,7 +144,6 @@ impl FragmentationCache {
     }
 
     /// Returns the first crossing of the threshold; `None` if it has not been found.
-    #[must_use]
     pub(super) fn crossing(&self) -> Option<&Crossing> {
         self.search.as_ref().and_then(|search| search.crossing.as_ref())
     }
@@ -187,7 +185,6 @@ impl FragmentationCache {
 
     /// Returns a number that changes when the picture's largest requests change; `None` before they
     /// are known.
-    #[must_use]
     pub(super) fn requests_until(&self) -> Option<u64> {
         self.requests.as_ref().map(|((_, _, until), _)| *until)
     }

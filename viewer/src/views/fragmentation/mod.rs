@@ -7,6 +7,9 @@ mod cache;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::picture::{MomentAxis, draw_moment};
+use vramscope_draw::theme::Theme;
 use vramscope_insight::group::{pool_name, stream_name};
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{FragmentationColumn, device_usage, pool_rows};
@@ -14,9 +17,6 @@ use vramscope_pool::Settings;
 use vramscope_trace::{Count, Metrics, Percent, metrics_by_group};
 
 use crate::command::Command;
-use crate::draw::canvas::Canvas;
-use crate::draw::picture::{MomentAxis, draw_moment};
-use crate::draw::theme::Theme;
 use crate::fragmentation_chart::{FragmentationContent, FragmentationScene};
 use crate::timeline::moment_text;
 use crate::ui::{Element, Node, Tag, swatch};

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::query::Now;
 use vramscope_trace::{Block, DeviceState};
 
 use crate::command::{Command, OptionChange};
-use crate::draw::canvas::Canvas;
-use crate::draw::theme::Theme;
 use crate::link::PaneLink;
 use crate::segment_map::{
     self, AgeScale, AgeUnit, ColorBy, HeatmapContent, HeatmapScene, Highlight, Hit, Layout, Scaling, SortBy,

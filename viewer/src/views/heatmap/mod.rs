@@ -6,11 +6,11 @@ mod map;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::theme::{Texture, Theme};
 use vramscope_trace::{ByteSize, DeviceState};
 
 use crate::command::{Command, Field};
-use crate::draw::canvas::Canvas;
-use crate::draw::theme::{Texture, Theme};
 use crate::link::{HeatmapZoom, Link};
 use crate::segment_map::{self, ColorBy, Hit, LegendEntry, LegendSwatch, Scaling, SortBy, View as MapView};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
@@ -34,7 +34,6 @@ const VIEW: &str = Heatmap::INFO.name;
 
 impl Heatmap {
     /// Returns scale, order of the rows, zoom and scroll position.
-    #[must_use]
     pub fn map_view(&self) -> MapView {
         self.options.view
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use vramscope_insight::frames::{FrameView, StackRow};
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::incremental::{DeviceHistory, StepAnalysis, UnfreedAnalysis, UnfreedRows};
 use vramscope_insight::leaks::{Leak, LeakSearch, blocks_older_than};
 use vramscope_insight::steps::{GrowingGroups, Growth, MIN_GROWTH_STEPS, StepMemory};
 use vramscope_trace::sort::sort_by_key;
@@ -14,9 +15,8 @@ use crate::ui::{Element, Node, Tag};
 use crate::units::unbroken_size;
 
 use crate::view::{
-    Cell, Column, Context, DeviceHistory, Options, Registered, SharedCaches, StepAnalysis, StoredOptions, Table,
-    TableBuilder, Topic, UnfreedAnalysis, UnfreedRows, View, ViewContent, ViewInfo, group_cell, group_choice,
-    group_title, growth_cell, number_field, paint_groups,
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic, View,
+    ViewContent, ViewInfo, group_cell, group_choice, group_title, growth_cell, number_field, paint_groups,
 };
 
 /// The view "Leaks and growth".

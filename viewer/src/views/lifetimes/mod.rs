@@ -4,25 +4,23 @@
 //! The columns are lifetimes, each ten times the one before; the last column has the allocations
 //! that were not freed. The rows are sizes, each twice the one below. A cell's color is its bytes.
 
-mod histogram;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
 mod scene;
 
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::theme::Theme;
 use vramscope_insight::allocations::Scope;
+use vramscope_insight::incremental::{AllocationSearch, Cell, Histogram, HistogramScan, LifeUnit, Sum};
 use vramscope_insight::query::Query;
 use vramscope_trace::{ByteSize, Count};
 
 use crate::command::{Command, OptionChange};
-use crate::draw::canvas::Canvas;
-use crate::draw::theme::Theme;
 use crate::ui::{Element, Tag, swatch};
 use crate::view::{
-    AllocationSearch, Context, FoundTable, Options, PictureFrame, PictureKey, Pixel, Registered, SharedCaches,
-    ShownMoment, StoredOptions, Table, TableBuilder, View, ViewContent, ViewInfo, mode_choice, modes,
+    Context, FoundTable, Options, PictureFrame, PictureKey, Pixel, Registered, SharedCaches, ShownMoment,
+    StoredOptions, Table, TableBuilder, View, ViewContent, ViewInfo, mode_choice, modes,
 };
-
-use histogram::{Cell, Histogram, HistogramScan, LifeUnit, Sum};
 use scene::{LifetimesScene, lives_text, pointer_text, sizes_text};
 
 modes! {

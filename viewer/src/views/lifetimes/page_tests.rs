@@ -3,12 +3,12 @@
 
 use serde_json::Value;
 use vramscope_insight::query::Query;
+use vramscope_viewer::app::Session;
+use vramscope_viewer::protocol::{Action, Pointer, PointerKind, Screen, Surface};
 
 use super::*;
 use crate::testing::still::draw_until_still;
 use crate::testing::{command, open, view_pictures};
-use vramscope_viewer::app::Session;
-use vramscope_viewer::protocol::{Action, Pointer, PointerKind, Screen, Surface};
 
 /// Returns the rows of a view as scripts get them.
 fn rows(session: &mut Session, view: &str, options: &Value) -> Vec<Value> {

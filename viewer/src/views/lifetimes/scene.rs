@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use vramscope_trace::{ByteSize, Count};
 
-use super::histogram::{Cell, Histogram, LifeUnit, Sum};
-use crate::draw::axis::Axis;
-use crate::draw::bitmap::{Bitmap, Rect};
-use crate::draw::chart::Chart;
-use crate::draw::picture::{LABEL_DISTANCE, TEXT, chart_columns, px, text_color};
-use crate::draw::surface::Surface;
-use crate::draw::text::{Align, Typesetter};
-use crate::draw::theme::Theme;
-use crate::units::axis_size;
+use vramscope_draw::axis::Axis;
+use vramscope_draw::axis_labels::axis_size;
+use vramscope_draw::bitmap::{Bitmap, Rect};
+use vramscope_draw::chart::Chart;
+use vramscope_draw::picture::{LABEL_DISTANCE, TEXT, chart_columns, px, text_color};
+use vramscope_draw::surface::Surface;
+use vramscope_draw::text::{Align, Typesetter};
+use vramscope_draw::theme::Theme;
+use vramscope_insight::incremental::{Cell, Histogram, LifeUnit, Sum};
 
 /// Space above and below the cells, in units (pixels at scale 1).
 const MARGINS: (f32, f32) = (10.0, 20.0);

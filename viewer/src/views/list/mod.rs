@@ -1,13 +1,14 @@
 //! The list of allocations: live, made in the selected range, or all.
 
 use vramscope_insight::allocations::{AllocationOrder, AllocationSource, Scope, SortKey};
+use vramscope_insight::incremental::{AllocationRequest, AllocationSearch};
 use vramscope_insight::query::Query;
 use vramscope_trace::{ByteSize, Count};
 
 use crate::view::{
-    AllocationRequest, AllocationSearch, Context, KeptInView, Options, ROWS_PER_FRAME, Registered, SORT_COLUMNS,
-    SharedCaches, StoredOptions, Table, Topic, View, ViewContent, ViewInfo, depends_on_moment, filter_field,
-    mode_choice, modes, order_of, parse_filter, progress_text, site_grouping, step_starts, table_of,
+    Context, KeptInView, Options, ROWS_PER_FRAME, Registered, SORT_COLUMNS, SharedCaches, StoredOptions, Table, Topic,
+    View, ViewContent, ViewInfo, depends_on_moment, filter_field, mode_choice, modes, order_of, parse_filter,
+    progress_text, site_grouping, step_starts, table_of,
 };
 
 /// The view "List of allocations".
@@ -133,7 +134,7 @@ fn allocations_table(
     let request = AllocationRequest {
         steps: steps.len(),
         moment: is_of_moment.then_some(context.moment),
-        ..AllocationRequest::new(context, query, scope, order)
+        ..AllocationRequest::new(context.history, context.device, query, scope, order)
     };
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
     let matcher = || query.compile(context.recording, &steps);

@@ -2,14 +2,15 @@
 //! more, and the memory around phases and spans.
 
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::incremental::TableAnalysis;
 use vramscope_insight::sites::{groups_at, live_groups};
 use vramscope_insight::tables::{GroupTable, SpanRow};
 
 use crate::command::Command;
 use crate::ui::{Element, Tag};
 use crate::view::{
-    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableAnalysis, TableBuilder, View,
-    ViewContent, ViewInfo, group_choice, group_title, mode_choice, modes, paint_groups,
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, View, ViewContent,
+    ViewInfo, group_choice, group_title, mode_choice, modes, paint_groups,
 };
 
 /// The view "Memory table".

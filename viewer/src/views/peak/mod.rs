@@ -1,6 +1,7 @@
 //! The peak explained: its moment, its composition, and how far it falls if it is lowered.
 
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::incremental::{NextPeaks, PeakAnalysis, PeakGroups};
 use vramscope_insight::peak::{PeakComposition, Plateau};
 use vramscope_insight::sites::GroupRow;
 use vramscope_trace::sort::sort_by_key;
@@ -11,9 +12,8 @@ use crate::ui::{Element, Node, Tag, facts};
 use crate::units::{rounded_and_exact_size, unbroken_size};
 
 use crate::view::{
-    Cell, Column, Context, NextPeaks, Options, PeakAnalysis, PeakGroups, Registered, SharedCaches, StoredOptions,
-    Table, TableBuilder, Topic, View, ViewContent, ViewInfo, category_cell, event_link, group_choice, group_title,
-    paint_groups,
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic, View,
+    ViewContent, ViewInfo, category_cell, event_link, group_choice, group_title, paint_groups,
 };
 
 /// The view "Peak".

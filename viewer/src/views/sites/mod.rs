@@ -162,7 +162,6 @@ fn file_link(context: &Context<'_>, grouping: &Grouping, group: u32) -> Option<E
 }
 
 /// Returns the live blocks of a device as a table, largest first.
-#[must_use]
 pub fn blocks_table(context: &Context<'_>, grouping: &mut Grouping, limit: Option<u64>) -> Table {
     let mut blocks: Vec<_> = context.state.blocks().collect();
     sort_by_key(&mut blocks, |block| (std::cmp::Reverse(block.size), block.address));

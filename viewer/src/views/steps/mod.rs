@@ -1,6 +1,7 @@
 //! The steps of a training run side by side, and the allocations of one step.
 
 use vramscope_insight::group::{GroupBy, Grouping, MergedSites};
+use vramscope_insight::incremental::{DeviceHistory, StepAnalysis};
 use vramscope_insight::steps::{GroupInStep, Growth, Step, StepMemory, StepSource};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Count, site_name};
@@ -10,9 +11,8 @@ use crate::ui::{Attribute, Element, Node, Tag};
 use crate::units::unbroken_size;
 
 use crate::view::{
-    Cell, Column, Context, DeviceHistory, Options, Registered, SharedCaches, StepAnalysis, StoredOptions, Table,
-    TableBuilder, View, ViewContent, ViewInfo, choice, event_link, group_cell, group_choice, group_title, growth_cell,
-    mode_choice, modes, paint_groups,
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, View, ViewContent,
+    ViewInfo, choice, event_link, group_cell, group_choice, group_title, growth_cell, mode_choice, modes, paint_groups,
 };
 
 /// The view "Steps".

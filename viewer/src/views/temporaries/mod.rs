@@ -1,14 +1,15 @@
 //! Temporaries: allocations that are freed soon, by group.
 
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::incremental::{TemporaryRows, TemporaryScan, TemporarySearch};
 use vramscope_trace::{Count, Percent};
 
 use crate::ui::{Element, Tag};
 use crate::units::unbroken_size;
 
 use crate::view::{
-    Cell, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, TemporaryRows, TemporaryScan,
-    TemporarySearch, Topic, View, ViewContent, ViewInfo, group_choice, group_title, number_field, paint_groups,
+    Cell, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic, View, ViewContent,
+    ViewInfo, group_choice, group_title, number_field, paint_groups,
 };
 
 /// The view "Temporaries".

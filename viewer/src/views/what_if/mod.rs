@@ -4,6 +4,8 @@
 mod page_tests;
 
 use serde_json::Value;
+use vramscope_draw::canvas::Canvas;
+use vramscope_draw::theme::Theme;
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::comparison::{AxisUnit, CompareCache, ComparisonPicture, Moments, side_color};
@@ -12,8 +14,6 @@ use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
 use crate::command::{Command, Field, OptionChange};
-use crate::draw::canvas::Canvas;
-use crate::draw::theme::Theme;
 use crate::view::{
     Cell, Context, Options, PictureFrame, Pixel, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic,
     View, ViewContent, ViewInfo, choice, modes, search_field,

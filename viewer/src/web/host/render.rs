@@ -1,10 +1,10 @@
 //! Turns [`Node`]s into elements of the page, and changes only the differences from the displayed
 //! elements.
 
+use vramscope_draw::bitmap::Color;
 use wasm_bindgen::prelude::*;
 use web_sys::{Document, Element as HtmlNode, Event, HtmlElement, HtmlInputElement, HtmlSelectElement};
 
-use crate::draw::bitmap::Color;
 use crate::editor_link::is_safe;
 use crate::ui::{Attribute, Element, Node, Tag};
 

@@ -1,14 +1,14 @@
 //! The pictures of the page: size, colors and pixels.
 
 use js_sys::Uint8ClampedArray;
+use vramscope_draw::bitmap::Bitmap;
+use vramscope_draw::text::REGULAR;
+use vramscope_draw::theme::Theme;
 use wasm_bindgen::prelude::*;
 use web_sys::{FontFace, ImageData};
 
 use super::super::browser::window;
 use super::page::Page;
-use crate::draw::bitmap::Bitmap;
-use crate::draw::text::REGULAR;
-use crate::draw::theme::Theme;
 use crate::protocol::{Screen, Surface};
 
 /// Font size of the page, in CSS pixels, at which a unit of layout is one CSS pixel; units grow
