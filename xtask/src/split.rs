@@ -5,6 +5,10 @@
 //! with all functions that only they call. The second module shares the first one's memory, table
 //! and globals, calls the first one's functions by its exports, and fills its own slots of the
 //! table when it is instantiated. Until then these slots are empty: a call traps.
+//!
+//! A call from one module to the other takes several times as long as a call within one. Functions
+//! that run for every event or allocation therefore stay in the first module, together with all
+//! functions that they call, even if only the second one needs them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -44,14 +48,18 @@ pub(crate) struct Split {
 }
 
 /// Splits a module that has names. `method` tells by a function's demangled name which method of
-/// the trait it is.
+/// the trait it is, and `stays` whether it stays in the first module in any case.
 ///
 /// # Errors
 /// If the module is malformed, or has no methods of one of both kinds of types.
-pub(crate) fn split(wasm: &[u8], method: impl Fn(&str) -> Option<Method>) -> Result<Split> {
+pub(crate) fn split(
+    wasm: &[u8],
+    method: impl Fn(&str) -> Option<Method>,
+    stays: impl Fn(&str) -> bool,
+) -> Result<Split> {
     // Both are parsed from the same bytes: equal positions are equal functions.
     let (mut first, mut later) = (parse(wasm)?, parse(wasm)?);
-    let contents = Contents::new(&first, method)?;
+    let contents = Contents::new(&first, method, stays)?;
     let moved = contents.moved()?;
     let exports = contents.exports(&moved);
     let version = version(wasm);
@@ -82,6 +90,8 @@ type Position = usize;
 #[derive(Default)]
 struct Function {
     method: Option<Method>,
+    /// Whether it stays in the first module in any case.
+    stays: bool,
     /// The functions that it calls directly, or takes the address of.
     callees: BTreeSet<Position>,
     /// Number of its instructions.
@@ -101,15 +111,16 @@ struct Contents {
 }
 
 impl Contents {
-    fn new(module: &Module, method: impl Fn(&str) -> Option<Method>) -> Result<Self> {
+    fn new(module: &Module, method: impl Fn(&str) -> Option<Method>, stays: impl Fn(&str) -> bool) -> Result<Self> {
         let positions: HashMap<FunctionId, Position> =
             module.funcs.iter().enumerate().map(|(position, function)| (function.id(), position)).collect();
         let functions = module.funcs.iter().map(|function| match &function.kind {
             FunctionKind::Local(local) => {
                 let mut callees = Callees { positions: &positions, found: BTreeSet::new() };
                 ir::dfs_in_order(&mut callees, local, local.entry_block());
-                let method = function.name.as_deref().and_then(|name| method(without_hash(name)));
-                Function { method, callees: callees.found, size: local.size(), is_import: false }
+                let name = function.name.as_deref().map(without_hash).unwrap_or_default();
+                let (method, stays) = (method(name), stays(name));
+                Function { method, stays, callees: callees.found, size: local.size(), is_import: false }
             }
             _ => Function { is_import: true, ..Function::default() },
         });
@@ -143,7 +154,8 @@ impl Contents {
             function.method != Some(Method::Later) || function.is_trivial() || shared.contains(position)
         };
         let in_table = self.slots.values().copied().filter(is_root);
-        let mut pending: Vec<Position> = self.exported.iter().copied().chain(in_table).collect();
+        let stays = (0..self.functions.len()).filter(|position| self.functions[*position].stays);
+        let mut pending: Vec<Position> = self.exported.iter().copied().chain(in_table).chain(stays).collect();
         let mut kept = BTreeSet::new();
         while let Some(position) = pending.pop() {
             if kept.insert(position) {
@@ -420,7 +432,7 @@ mod tests {
 
     #[test]
     fn functions_that_only_later_methods_need_are_moved() {
-        let Split { first, later, moved } = split(&module(), method).expect("split");
+        let Split { first, later, moved } = split(&module(), method, |_| false).expect("split");
         assert_eq!(moved, ["List::draw", "List::content", "helper"].len());
         let [first, later] = [first, later].map(|wasm| parse(&wasm).expect("the module is valid"));
         assert_eq!([&first, &later].map(|module| module.funcs.iter_local().count()), [7, moved]);
@@ -436,9 +448,17 @@ mod tests {
     }
 
     #[test]
+    fn functions_that_stay_are_not_moved() {
+        let Split { later, moved, .. } = split(&module(), method, |name| name == "helper").expect("split");
+        assert_eq!(moved, ["List::draw", "List::content"].len());
+        // The table, `helper` and `shared`.
+        assert_eq!(parse(&later).expect("the module is valid").imports.iter().count(), 3);
+    }
+
+    #[test]
     fn both_modules_are_of_one_build() {
         let imports = |wasm: &[u8]| {
-            let later = split(wasm, method).expect("split").later;
+            let later = split(wasm, method, |_| false).expect("split").later;
             parse(&later).expect("valid").imports.iter().map(|import| import.name.clone()).collect::<BTreeSet<_>>()
         };
         let mut other = Module::from_buffer(&module()).expect("valid");
@@ -451,12 +471,12 @@ mod tests {
     #[test]
     fn missing_methods_are_errors() {
         let check = |method: &dyn Fn(&str) -> Option<Method>, expected: &str| {
-            let error = split(&module(), method).expect_err("a method is missing");
+            let error = split(&module(), method, |_| false).expect_err("a method is missing");
             assert!(error.contains(expected), "{error}");
         };
         check(&|name| method(name).filter(|method| *method != Method::Later), "no function");
         check(&|name| method(name).filter(|method| *method != Method::Unique), "no vtable");
-        assert!(split(b"\0asm", method).is_err());
+        assert!(split(b"\0asm", method, |_| false).is_err());
     }
 
     #[test]
