@@ -12,7 +12,7 @@ use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 
 /// A plotters backend that draws on a [`Surface`]: a picture's pixels or an SVG.
-pub struct Backend<'a>(pub &'a mut dyn Surface);
+pub(crate) struct Backend<'a>(pub(crate) &'a mut dyn Surface);
 
 /// The result of a drawing call. It is always `Ok`; the error type is required by plotters.
 type DrawResult = Result<(), DrawingErrorKind<Infallible>>;
@@ -113,7 +113,7 @@ impl DrawingBackend for Backend<'_> {
 /// to 1).
 ///
 /// Horizontal and vertical lines, nearly all lines of a chart, are filled as rectangles.
-pub fn draw_line(bitmap: &mut Bitmap, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
+pub(crate) fn draw_line(bitmap: &mut Bitmap, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
     let style = LineStyle { color, alpha, stroke };
     let (before, after) = ((stroke.max(1) as i32 - 1) / 2, stroke.max(1) as i32 / 2);
     let fill = |bitmap: &mut Bitmap, rect: Rect| match alpha >= 1.0 {

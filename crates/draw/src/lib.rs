@@ -1,26 +1,38 @@
 //! Draws bitmaps, texts and charts, on surfaces of pixels or shapes.
 //!
-//! A picture is drawn on a [`Surface`](surface::Surface): pixels for a screen or a PNG file
-//! ([`canvas::Canvas`]), shapes for an SVG file (`svg::Svg`, not in wasm). Axes and lines are those
-//! of plotters, through one [`backend`]; [`text`] sets the bundled font, and [`theme`] has the
-//! colors. Equal inputs give equal pixels on every platform.
+//! A picture is drawn on a [`Surface`]: pixels for a screen or a PNG file ([`Canvas`]), shapes for
+//! an SVG file (`Svg`, not in wasm). The axes and lines of a [`Chart`] are those of plotters,
+//! through one backend; a [`Typesetter`] sets the bundled font, and a [`Theme`] has the colors.
+//! Equal inputs give equal pixels on every platform.
 //!
 //! The crate does not know recordings or views; of `trace`, it uses texts of numbers and the
 //! categories of blocks, which have colors.
 #![forbid(unsafe_code)]
 
-pub mod axis;
+mod axis;
 pub mod axis_labels;
-pub mod backend;
-pub mod bitmap;
-pub mod canvas;
-pub mod chart;
-pub mod group_style;
+mod backend;
+mod bitmap;
+mod canvas;
+mod chart;
+mod group_style;
 pub mod picture;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod png;
-pub mod surface;
+mod surface;
 #[cfg(not(target_arch = "wasm32"))]
-pub mod svg;
+mod svg;
 pub mod text;
-pub mod theme;
+mod theme;
+
+pub use axis::Axis;
+pub use bitmap::{Bitmap, Color, Rect, opaque};
+pub use canvas::Canvas;
+pub use chart::{Chart, LineStyle, draw_ticks};
+pub use group_style::GroupStyle;
+pub use picture::MomentAxis;
+pub use surface::Surface;
+#[cfg(not(target_arch = "wasm32"))]
+pub use svg::Svg;
+pub use text::{Align, Typesetter, Weight};
+pub use theme::{GROUP_COLORS, Texture, Theme};

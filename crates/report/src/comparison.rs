@@ -3,14 +3,10 @@
 //! Each side has the live bytes by category, stacked, and the line of the reserved bytes over its
 //! events. Steps are numbered below. The fonts are not embedded, so that the file is small.
 
-use vramscope_draw::axis_labels::{axis_size, binary_step};
-use vramscope_draw::bitmap::{Bitmap, Color, Rect};
-use vramscope_draw::canvas::Canvas;
 use vramscope_draw::png;
-use vramscope_draw::surface::Surface;
-use vramscope_draw::svg::Svg;
-use vramscope_draw::text::{Align, Typesetter, Weight};
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{
+    Align, Axis, Bitmap, Canvas, Chart, Color, LineStyle, Rect, Surface, Svg, Theme, Typesetter, Weight,
+};
 use vramscope_insight::composition::{CompositionSeries, DeviceRows, OTHER_LAYER, RowGroups};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
@@ -186,21 +182,18 @@ impl ComparisonReport {
 
     /// Draws both sides and the legend on a surface of [`size`](Self::size) pixels.
     fn draw(&self, surface: &mut dyn Surface) {
-        let (theme, top) = (&self.theme, self.top_bytes());
-        surface.fill(surface.bounds(), theme.background);
+        surface.fill(surface.bounds(), self.theme.background);
         let width = (SIZE.0 - 2.0 * MARGIN - LABELS - GUTTER) / 2.0;
-        let step = binary_step(top, 4);
-        for bytes in (0..=top / step).map(|index| index * step) {
-            let label = axis_size(bytes);
-            let at = (MARGIN + LABELS - 8.0, height_of(bytes, top));
-            text(surface, &label, TEXT.1, at, Align::Right, theme.dim);
-        }
+        let mut bytes = Axis::bytes(&(0..self.top_bytes()), 4);
         for (side, index) in self.sides.iter().zip(0u8..) {
             let left = MARGIN + LABELS + f32::from(index) * (width + GUTTER);
             self.heading(surface, side, left, width);
-            self.chart(surface, side, (left, width), step);
+            let plot = Rect::new(px(left), px(PLOT.0), px(left + width), px(PLOT.1));
+            self.chart(surface, side, plot, &bytes);
+            // The second chart has the scale of the first.
+            bytes.labels.iter_mut().for_each(|(_, text)| text.clear());
         }
-        self.legend(surface);
+        self.legend(surface, &bytes);
     }
 
     /// Draws a side's title and peaks above its chart.
@@ -214,64 +207,42 @@ impl ComparisonReport {
         text(surface, &peaks, TEXT.1, (left, MARGIN + 30.0), Align::Left, self.theme.dim);
     }
 
-    /// Draws the chart of a side between `left` and `left + width`, with a line at every
-    /// `line_bytes` bytes.
-    fn chart(&self, surface: &mut dyn Surface, side: &Side, (left, width): (f32, f32), line_bytes: u64) {
-        let (theme, top) = (&self.theme, self.top_bytes());
-        let base = px(PLOT.1);
-        surface.fill(Rect::new(px(left), px(PLOT.0), px(left + width), base), theme.well);
-        for bytes in (1..=top / line_bytes).map(|index| index * line_bytes) {
-            let y = px(height_of(bytes, top));
-            surface.fill(Rect::new(px(left), y, px(left + width), y + 1), theme.grid);
-        }
-        let edge = |index: usize| px(left + width * index as f32 / side.columns.len().max(1) as f32);
+    /// Draws the chart of a side; `bytes` is its vertical axis.
+    fn chart(&self, surface: &mut dyn Surface, side: &Side, plot: Rect, bytes: &Axis) {
+        surface.fill(plot, self.theme.well);
+        let steps = step_axis(side, plot, surface.typesetter());
+        let chart = Chart { plot, x: &steps, y: bytes, text_size: TEXT.1, scale: SCALE };
+        chart.draw_axes(surface, &self.theme);
+        let count = side.columns.len().max(1) as i32;
+        let edge = |index: usize| plot.x0 + plot.width() * index as i32 / count;
         // Each area reaches down to the base, so the topmost is drawn first.
-        for count in (1..=STACKED.len()).rev() {
-            if side.columns.iter().all(|column| column.live[count - 1] == 0) {
+        for areas in (1..=STACKED.len()).rev() {
+            if side.columns.iter().all(|column| column.live[areas - 1] == 0) {
                 continue;
             }
             let rect = |(index, column): (usize, &Column)| {
-                let bytes = column.live[..count].iter().sum();
-                Rect::new(edge(index), px(height_of(bytes, top)), edge(index + 1), base)
+                let top = top_row(bytes, plot, column.live[..areas].iter().sum());
+                Rect::new(edge(index), top, edge(index + 1), plot.y1)
             };
             let area: Vec<Rect> = side.columns.iter().enumerate().map(rect).collect();
-            surface.area(&area, self.color(STACKED[count - 1]));
+            surface.area(&area, self.color(STACKED[areas - 1]));
         }
-        let mut line: Vec<(i32, i32)> = Vec::new();
-        for (index, column) in side.columns.iter().enumerate() {
-            let y = px(height_of(column.reserved, top));
-            if line.last().is_none_or(|last| last.1 != y) {
-                line.extend(line.last().map(|last| (edge(index), last.1)));
-                line.push((edge(index), y));
-            }
-        }
-        line.extend(line.last().map(|last| (px(left + width), last.1)));
-        surface.line(&line, px(1.5) as u32, theme.text, 1.0);
-        surface.fill(Rect::new(px(left), base, px(left + width), base + 1), theme.faint);
-        let mut free = left;
-        for (number, start) in &side.steps {
-            let x = left + width * start;
-            surface.fill(Rect::new(px(x), base, px(x) + 1, base + px(5.0)), theme.faint);
-            if x >= free {
-                let label = if free > left { number.to_string() } else { format!("step {number}") };
-                let label_width = surface.typesetter().width(&label, TEXT.1 * SCALE) / SCALE;
-                if x + label_width <= left + width {
-                    text(surface, &label, TEXT.1, (x, PLOT.1 + 14.0), Align::Left, theme.dim);
-                }
-                free = x + label_width + 10.0;
-            }
-        }
+        let reserved =
+            |x: i32| side.columns.get((x * count / plot.width()) as usize).map(|column| column.reserved as f64);
+        let style = LineStyle { color: self.theme.text, stroke: px(1.5), dash: None };
+        chart.draw_steps(surface, 0, (0..plot.width()).filter_map(reserved), style);
     }
 
     /// Draws the legend: the categories that are visible in either chart, and the line of the
     /// reserved bytes.
-    fn legend(&self, surface: &mut dyn Surface) {
+    fn legend(&self, surface: &mut dyn Surface, bytes: &Axis) {
         let (theme, y) = (&self.theme, SIZE.1 - MARGIN - 8.0);
         let mut x = MARGIN + LABELS;
         for (index, category) in STACKED.iter().enumerate() {
             let most = self.sides.iter().flat_map(|side| &side.columns).map(|column| column.live[index]).max();
             // An area less than a pixel high is not visible.
-            if most.is_none_or(|bytes| px(PLOT.1) - px(height_of(bytes, self.top_bytes())) < 1) {
+            let plot = Rect::new(0, px(PLOT.0), 1, px(PLOT.1));
+            if most.is_none_or(|most| plot.y1 - 1 - bytes.row(plot, most as f64) < 1) {
                 continue;
             }
             surface.fill(Rect::new(px(x), px(y - 5.5), px(x + 11.0), px(y + 5.5)), self.color(*category));
@@ -295,10 +266,22 @@ fn px(units: f32) -> i32 {
     (units * SCALE).round() as i32
 }
 
-/// Returns the vertical position of `bytes` in a chart whose upper end is `top` bytes, in units.
-fn height_of(bytes: u64, top: u64) -> f32 {
-    let part = bytes.min(top) as f64 / top as f64;
-    PLOT.1 - (PLOT.1 - PLOT.0) * part as f32
+/// Returns the uppermost pixel row of an area of `bytes` above the base of a chart; the row below
+/// the chart for no bytes.
+fn top_row(axis: &Axis, plot: Rect, bytes: u64) -> i32 {
+    if bytes == 0 { plot.y1 } else { axis.row(plot, bytes as f64) }
+}
+
+/// Returns the horizontal axis of a side, with a label where each step begins.
+fn step_axis(side: &Side, plot: Rect, typesetter: &Typesetter) -> Axis {
+    let width = f64::from(plot.width());
+    let label = |(index, (number, start)): (usize, &(u64, f32))| {
+        let text = if index == 0 { format!("step {number}") } else { number.to_string() };
+        (f64::from(*start) * width, text)
+    };
+    Axis::new(width, side.steps.iter().enumerate().map(label).collect())
+        .without_grid()
+        .with_fitting_texts((plot.width(), px(10.0)), |text| typesetter.width(text, TEXT.1 * SCALE))
 }
 
 /// Draws text; its font size `size` and position (`x`, `y`) are in units (pixels at scale 1).

@@ -1,10 +1,6 @@
 //! The layout of a report's page.
 
-use vramscope_draw::bitmap::{Color, Rect};
-use vramscope_draw::picture::MomentAxis;
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::{Align, Weight};
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Align, Color, MomentAxis, Rect, Surface, Theme, Weight};
 use vramscope_trace::{ByteSize, Count, DeviceInfo, DurationNs, LifetimeSummary, Percent, site_name};
 use vramscope_viewer::bands::BandChoice;
 use vramscope_viewer::fragmentation_chart::{DEFAULT_PERCENT, FragmentationContent, FragmentationScene};

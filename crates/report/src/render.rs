@@ -1,10 +1,7 @@
 //! Draws a report as SVG, PNG or pixels.
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::canvas::Canvas;
 use vramscope_draw::png;
-use vramscope_draw::svg::Svg;
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Bitmap, Canvas, Color, Svg, Typesetter};
 
 use super::contents::{RecordingReport, ReportError};
 use super::page::Page;

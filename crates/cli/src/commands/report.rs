@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use vramscope_report::{ComparisonReport, RecordingReport};
 use vramscope_trace::{ByteSize, DeviceId, Recording};
 
@@ -11,6 +10,7 @@ use crate::input::Input;
 use crate::number::parse_whole;
 use crate::output::{Output, refuse_input_as_output};
 use crate::terminal;
+use clap::Args;
 
 /// Text after the options in `vramscope report --help`.
 pub(crate) const EXAMPLES: &str = "\
