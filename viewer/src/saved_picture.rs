@@ -6,9 +6,7 @@
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use vramscope_draw::bitmap::Color;
-use vramscope_draw::text::{Typesetter, Weight};
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Color, Theme, Typesetter, Weight};
 
 use crate::ui::{Element, Node, Tag};
 

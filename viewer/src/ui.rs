@@ -9,8 +9,7 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
-use vramscope_draw::bitmap::Color;
-use vramscope_draw::theme::{Texture, Theme};
+use vramscope_draw::{Color, Texture, Theme};
 
 use crate::editor_link::EditorTemplate;
 

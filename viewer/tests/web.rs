@@ -79,7 +79,7 @@ async fn canvases_show_free_space_and_blocks() {
     let api = start().await;
     api.open(&bytes(Sample::Training)).await.expect("a valid recording");
     let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
-    let theme = vramscope_draw::theme::Theme::new(dark.is_some_and(|query| query.matches()));
+    let theme = vramscope_draw::Theme::new(dark.is_some_and(|query| query.matches()));
     for color in [theme.free, theme.allocated] {
         assert!(pixels_like("picture-left", [color.r, color.g, color.b]) > 1000, "{color:?} on the heatmap");
     }
@@ -96,8 +96,8 @@ async fn header_buttons_toggle_bands() {
     assert!(!element("band-outside").hidden() && !element("band-others").hidden());
     assert_eq!((text("count-outside"), text("count-others")), ("47 MiB".to_owned(), "130 MiB".to_owned()));
     let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
-    let theme = vramscope_draw::theme::Theme::new(dark.is_some_and(|query| query.matches()));
-    let check = |button: &str, color: vramscope_draw::bitmap::Color, drawn: bool| {
+    let theme = vramscope_draw::Theme::new(dark.is_some_and(|query| query.matches()));
+    let check = |button: &str, color: vramscope_draw::Color, drawn: bool| {
         assert_eq!(element(button).get_attribute("aria-pressed"), Some(drawn.to_string()), "{button}");
         // An area, not lines: some lines have the same gray as the band of other processes.
         assert_eq!(pixels_like("timeline", [color.r, color.g, color.b]) > 10_000, drawn, "{button}");

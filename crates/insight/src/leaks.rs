@@ -5,13 +5,19 @@
 //! end, and so does the last step's result. What leaks grows from step to step
 //! ([`GroupsByStep::growing`](crate::steps::GroupsByStep::growing)).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{Allocation, DeviceLifetimes};
+use vramscope_trace::{Allocation, Definitions, DeviceLifetimes};
 
+use crate::frames::{FrameView, StackRow};
+use crate::group::Grouping;
 use crate::steps::{GrowingGroups, Growth, Steps};
+
+/// Divisor of a leak's growth that gives the bytes other lines may contribute (a hundredth) while
+/// one line is still named as the origin.
+const NEGLIGIBLE_GROWTH_PART: u64 = 100;
 
 /// The allocations to examine: made in a range of events, and not freed at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +170,39 @@ pub fn leaks(
     let unfreed: HashMap<u32, UnfreedGroup> = groups.into_iter().map(|one| (one.group, one)).collect();
     let leak = |growth: &Growth| Some(Leak { growth: *growth, unfreed: *unfreed.get(&growth.group)? });
     growing.as_slice().iter().filter_map(leak).collect()
+}
+
+/// Returns the innermost frame of the program's own code through which nearly all of the growth was
+/// allocated, and that growth in bytes a step; `None` if there is no such frame. Up to a hundredth
+/// of the growth may come from other lines.
+#[must_use]
+pub fn common_frame(definitions: &Definitions, leaks: &[Leak], by_site: &Grouping) -> Option<(FrameView, u64)> {
+    let own_frames = |leak: &Leak| -> Vec<FrameView> {
+        let stack = by_site.group_details(definitions, leak.growth.group).stack;
+        let own = |row: StackRow| match row {
+            StackRow::Own(frame) => Some(frame),
+            StackRow::Folded(_) => None,
+        };
+        stack.rows.into_iter().filter_map(own).collect()
+    };
+    let key = |frame: &FrameView| (frame.file.clone(), frame.line, frame.function.clone());
+    let mut growth_through: HashMap<(String, u32, String), u64> = HashMap::new();
+    let mut all = 0_u64;
+    for leak in leaks {
+        let bytes = leak.growth.bytes_per_step;
+        all = all.saturating_add(bytes);
+        // A recursive function is in the stack several times.
+        let keys: HashSet<_> = own_frames(leak).iter().map(key).collect();
+        for key in keys {
+            let through = growth_through.entry(key).or_default();
+            *through = through.saturating_add(bytes);
+        }
+    }
+    let least = all - all / NEGLIGIBLE_GROWTH_PART;
+    own_frames(leaks.first()?).into_iter().find_map(|frame| {
+        let through = growth_through[&key(&frame)];
+        (through >= least).then_some((frame, through))
+    })
 }
 
 /// The blocks that were live at a moment and allocated more than some steps before.

@@ -16,7 +16,8 @@
 //!   table with peaks and sums over the recording.
 //! - [`composition`]: live bytes by group over time.
 //! - [`bands`], [`address_map`]: every allocation as a band over time, stacked or by address.
-//! - [`spans`], [`steps`]: named intervals, and the steps of a training run.
+//! - [`spans`], [`steps`], [`idle_time`]: named intervals, the steps of a training run, and long
+//!   intervals without events.
 //! - [`peak`], [`leaks`], [`temporaries`]: the composition of a peak, allocations that are never
 //!   freed, and allocations that are freed at once.
 //! - [`difference`]: what two moments, of one recording or of two, hold differently, by group;
@@ -56,6 +57,7 @@ pub mod fleet;
 pub mod frames;
 pub mod group;
 pub mod history;
+pub mod idle_time;
 pub mod incremental;
 pub mod leaks;
 pub mod matching;

@@ -4,10 +4,10 @@ use vramscope_trace::{DeviceId, FormatError, Recording};
 
 use super::session::{Session, SessionReport};
 use super::timeline_commands::{PAN_FRACTION, ZOOM_FACTOR};
-use crate::command::{AllocationId, Command, Direction, OptionChange, Topic, ViewName};
+use crate::command::{AllocationId, Command, Direction, OptionChange, ViewName};
 use crate::model::{Model, PeakKind};
 use crate::segment_map::ColorBy;
-use crate::view::PictureInput;
+use crate::view::{PictureInput, Topic};
 use crate::views::ViewId;
 
 /// Maximum number of rows of a list that count as in view; further ones that the page reports are
@@ -106,7 +106,7 @@ impl Session {
             }
 
             Command::View(view) => self.show_view(ViewId::named(view)?),
-            Command::Show(topic) => self.show_view(ViewId::about(*topic)),
+            Command::AddressUses => self.show_view(ViewId::about(Topic::AddressUses)),
             Command::SearchView => {
                 let shown = self.panes.views().into_iter().rev().flatten().find(|view| view.info().is_searched);
                 self.show_view(shown.unwrap_or_else(|| ViewId::about(Topic::Allocations)));

@@ -3,12 +3,12 @@
 use vramscope_insight::events::{EventRow, freed_allocation};
 use vramscope_trace::{Allocation, EventKind, Replay};
 
-use crate::command::Topic;
 use crate::details::{BlockEvents, Details, StackSection, elements, findings, of_absent_allocation, of_event_row};
 use crate::model::Origin;
 use crate::page_texts::LiveStatus;
 use crate::protocol::PageUpdate;
 use crate::ui::Node;
+use crate::view::Topic;
 use crate::views::ViewId;
 
 use super::session::Session;

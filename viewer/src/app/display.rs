@@ -1,9 +1,6 @@
 //! The pictures of the page: their sizes, colors and pixels.
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Canvas, Color, Theme, Typesetter};
 
 use crate::protocol::{Screen, Surface};
 

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use vramscope_trace::{DeviceId, Recording};
 
-use crate::command::Topic;
 use crate::details::findings;
 use crate::jobs::{Finished, Job, Jobs};
 use crate::model::Origin;
+use crate::view::Topic;
 use crate::views::ViewId;
 
 use super::parts::JobClock;

@@ -2,9 +2,9 @@
 
 use vramscope_trace::FormatError;
 
-use crate::command::Topic;
 use crate::link::{Link, PaneLink};
 use crate::model::CompareWith;
+use crate::view::Topic;
 use crate::views::ViewId;
 
 use super::panes::Panes;

@@ -56,11 +56,16 @@ impl Session {
         }
     }
 
-    /// Returns the content of a view beside its picture. A view that is about events says so if the
-    /// recording has none.
+    /// Returns the content of a view beside its picture.
     pub(super) fn view_content(&mut self, view: ViewId) -> ViewContent {
         let content = self.with_view(view, |view, context, shared| view.content(context, shared));
         let Some(content) = content else { return ViewContent::message("Loading the view…") };
+        self.or_unknown(view, content)
+    }
+
+    /// Returns the content of a view; for a view that is about events, that it is unknown if the
+    /// recording has no events.
+    pub(super) fn or_unknown(&self, view: ViewId, content: ViewContent) -> ViewContent {
         let recording = self.model.recording();
         let has_history = recording.end_event() > recording.first_event() || recording.devices().next().is_none();
         if has_history || !view.info().is_about_events {

@@ -2,7 +2,8 @@
 
 use std::cell::OnceCell;
 
-use vramscope_draw::picture::{MomentAxis, chart_columns, draw_pointer_text};
+use vramscope_draw::MomentAxis;
+use vramscope_draw::picture::{chart_columns, draw_pointer_text};
 
 use super::session::Session;
 use crate::model::Origin;

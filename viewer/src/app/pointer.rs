@@ -1,10 +1,11 @@
 //! Pointer input on the pictures: charts work like the timeline; on other pictures, a click runs a
 //! command, and dragging and the wheel move the picture.
 
-use vramscope_draw::picture::MomentAxis;
+use vramscope_draw::MomentAxis;
 
 use super::input::{Drag, ZOOM_PER_PIXEL, is_drag};
 use super::session::{Session, SessionReport};
+use crate::command::Command;
 use crate::protocol::{Pointer, PointerKind, Surface};
 use crate::view::PictureInput;
 use crate::views::ViewId;
@@ -103,11 +104,15 @@ impl Session {
         Ok(())
     }
 
+    /// Returns the command that a click on the pixel under the pointer runs; `None` if it has none.
+    fn command_at(&mut self, pointer: &Pointer, view: ViewId) -> Option<Command> {
+        let point = (pointer.x as i32, pointer.y as i32);
+        self.with_view(view, |view, context, shared| view.click(context, shared, point)).flatten()
+    }
+
     /// Runs the command of the pixel under the pointer. Returns false if it has none.
     fn click(&mut self, pointer: &Pointer, view: ViewId) -> Result<bool, String> {
-        let point = (pointer.x as i32, pointer.y as i32);
-        let command = self.with_view(view, |view, context, shared| view.click(context, shared, point));
-        let Some(command) = command.flatten() else { return Ok(false) };
+        let Some(command) = self.command_at(pointer, view) else { return Ok(false) };
         self.execute(&command, self.input.clock_ms, &mut SessionReport::default())?;
         Ok(true)
     }
@@ -119,7 +124,8 @@ impl Session {
     /// If a click runs a command that fails.
     fn press_on_chart(&mut self, pointer: &Pointer, view: ViewId, columns: (i32, i32)) -> Result<bool, String> {
         let Some(Drag::Press { x, y }) = self.input.drag else {
-            if pointer.kind == PointerKind::Down && !pointer.shift {
+            let is_press = pointer.kind == PointerKind::Down && !pointer.shift;
+            if is_press && self.command_at(pointer, view).is_some() {
                 self.input.drag = Some(Drag::Press { x: pointer.x, y: pointer.y });
                 return Ok(true);
             }

@@ -4,12 +4,11 @@ use serde::Deserialize;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Count, DeviceState, MemoryState, Percent, Replay};
 
-use crate::command::Topic;
 use crate::jobs::Job;
 use crate::link::PaneLink;
 use crate::model::AllDevices;
 use crate::ui::Node;
-use crate::view::{Context, Table, ViewContent};
+use crate::view::{Context, Table, Topic, ViewContent};
 use crate::views::ViewId;
 
 use super::session::{Session, SessionReport};
@@ -159,7 +158,7 @@ impl Session {
         options: &RowsOptions,
         state: Option<&MemoryState>,
     ) -> ViewContent {
-        self.with_view(view, |view, context, shared| {
+        let content = self.with_view(view, |view, context, shared| {
             let empty = DeviceState::default();
             let mut context = Context {
                 range: (options.from.unwrap_or(context.range.0), options.to.unwrap_or(context.range.1)),
@@ -176,9 +175,10 @@ impl Session {
                 Some(table) => ViewContent { table: Some(table), ..ViewContent::default() },
                 None => view.content(&context, shared),
             }
-        })
-        // A script's call waits until all views are loaded.
-        .unwrap_or_default()
+        });
+        // A script's call waits until all views are loaded; a user's does not.
+        let Some(content) = content else { return ViewContent::message("the view is being loaded: try again") };
+        self.or_unknown(view, content)
     }
 
     /// Reads a part of the events that the rows of `view` need. Returns true once everything is

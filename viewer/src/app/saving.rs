@@ -1,6 +1,6 @@
 //! Saving a picture as a file, and copying the content of the details panel.
 
-use vramscope_draw::theme::Texture;
+use vramscope_draw::Texture;
 use vramscope_trace::Count;
 
 use crate::open::saved_name;

@@ -5,8 +5,8 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::Allocation;
 
 use super::session::Session;
-use crate::command::{Command, Direction, Topic};
-use crate::view::group_called;
+use crate::command::{Command, Direction};
+use crate::view::{Topic, group_called};
 use crate::views::ViewId;
 
 impl Session {
@@ -188,7 +188,7 @@ impl Session {
         match found? {
             MatchSearch::Unfinished => Ok(self.analysis.shared.missing.is_empty()),
             MatchSearch::Found(event) => {
-                self.view_history.commanded(&Command::Event(direction));
+                self.view_history.repeated(&Command::Event(direction));
                 self.model.seek(event).map_err(|error| error.to_string())?;
                 Ok(false)
             }

@@ -147,13 +147,14 @@ impl Session {
     /// # Errors
     /// If the recording cannot be read there.
     pub fn seek(&mut self, event: u64) -> Result<(), FormatError> {
-        self.view_history.commanded(&Command::seek(event));
+        self.view_history.repeated(&Command::seek(event));
         self.model.seek(event)
     }
 
     /// Selects a range of event numbers, for scripts; `None` clears the selection.
     pub fn select_range(&mut self, range: Option<(u64, u64)>) {
-        self.view_history.commanded(&range.map_or(Command::RangeClear, |(from, to)| Command::Range(from, to)));
+        // Selecting and clearing ranges are changes of one kind.
+        self.view_history.repeated(&Command::RangeClear);
         self.model.select_range(range);
     }
 

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
-use vramscope_draw::theme::Texture;
+use vramscope_draw::Texture;
 use vramscope_insight::composition::OTHER_LAYER;
 use vramscope_insight::history::History;
+use vramscope_insight::idle_time::is_mostly_idle;
 use vramscope_trace::{DeviceId, MAX_EXACT_EVENTS, Replay};
 
 use crate::model::{AllDevices, Changes, Origin};
 use crate::protocol::Surface;
 use crate::timeline::{
     self, AxisKind, Cursor, Hover, MAX_LANES, Options, QUICK_EVENTS, RangeTotals, Scale, SelectionBand, Stack,
-    StackLayer, StepScale, TimedMoment, TimelineContent, TimelineScene, is_mostly_idle, lanes_in_view,
+    StackLayer, StepScale, TimedMoment, TimelineContent, TimelineScene, lanes_in_view,
 };
 use crate::view::{QUIET_FRAMES, SharedCaches, group_styles};
 

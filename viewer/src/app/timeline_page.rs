@@ -1,6 +1,6 @@
 //! The elements of the page that belong to the timeline: the bar above it and the tooltip on it.
 
-use vramscope_draw::theme::Theme;
+use vramscope_draw::Theme;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DurationNs, Percent};
 

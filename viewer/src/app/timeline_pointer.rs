@@ -2,9 +2,10 @@
 
 use vramscope_trace::{Incident, IncidentKind};
 
-use crate::command::{Direction, Topic};
+use crate::command::Direction;
 use crate::protocol::{Pointer, PointerKind};
 use crate::timeline::{AxisKind, Target, TimedMoment};
+use crate::view::Topic;
 use crate::views::ViewId;
 
 use super::input::{CLICK_DISTANCE, Drag, ZOOM_PER_PIXEL};

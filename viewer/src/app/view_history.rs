@@ -6,7 +6,7 @@
 //! undone.
 
 use std::collections::VecDeque;
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 
 use crate::command::{Command, HistoryEffect};
 use crate::link::Link;
@@ -22,6 +22,9 @@ const MERGE_MS: f64 = 800.0;
 pub(super) enum Cause {
     /// A command with its arguments. Immediate repetitions, as by a held key, belong to one change.
     Command(Command),
+    /// A command of which immediate repetitions belong to one change, whatever their arguments are:
+    /// those of scripts, and steps from event to event.
+    Repeated(Discriminant<Command>),
     /// The wheel, or two fingers, on a picture.
     Wheel(Surface),
     /// A press of a pointer until it is released, or playback until it is paused; gestures are
@@ -36,7 +39,8 @@ impl Cause {
         match (self, before) {
             (Self::Gesture(number), Self::Gesture(other)) => number == other,
             (Self::Command(command), Self::Command(other)) if is_gradual(command) => {
-                discriminant(command) == discriminant(other) && elapsed_ms <= MERGE_MS
+                let are_steps = matches!((command, other), (Command::Step(_), Command::Step(_)));
+                (are_steps || command == other) && elapsed_ms <= MERGE_MS
             }
             _ => self == before && elapsed_ms <= MERGE_MS,
         }
@@ -47,6 +51,7 @@ impl Cause {
     fn is_entry(&self, before: &Link, after: &Link) -> bool {
         match self {
             Self::Command(command) => !is_gradual(command),
+            Self::Repeated(_) => true,
             Self::Wheel(_) => false,
             Self::Gesture(_) => {
                 let gradual =
@@ -89,6 +94,12 @@ impl ViewHistory {
             HistoryEffect::Gesture => self.begin_gesture(),
             HistoryEffect::Step | HistoryEffect::Change => self.cause = Some(Cause::Command(command.clone())),
         }
+    }
+
+    /// Records a command as the cause of the next change of the view. Changes by one command in
+    /// quick succession are one change, even if its arguments differ.
+    pub(super) fn repeated(&mut self, command: &Command) {
+        self.cause = Some(Cause::Repeated(discriminant(command)));
     }
 
     /// Records a pointer event as the cause of the next change of the view.
@@ -241,6 +252,18 @@ mod tests {
         pointed(&mut history, PointerKind::Up, &at(19), 30_000.0);
         assert_eq!(history.undo(), Some(at(1)));
         assert_eq!(history.entries(), 0, "gestures are no entries");
+    }
+
+    #[test]
+    fn seeks_of_a_script_are_one_change() {
+        let mut history = ViewHistory::default();
+        history.record_view(1, &at(0), 0.0);
+        for event in 1..300 {
+            history.repeated(&Command::seek(event));
+            history.record_view(1, &at(event), event as f64 * 5.0);
+        }
+        assert_eq!(history.entries(), 1);
+        assert_eq!(history.undo(), Some(at(0)));
     }
 
     #[test]

@@ -44,33 +44,6 @@ impl Direction {
     }
 }
 
-/// A question that a view answers; commands and findings show the view that answers theirs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topic {
-    /// Which allocations are there?
-    Allocations,
-    /// What happened?
-    Events,
-    /// Which allocations used an address?
-    AddressUses,
-    /// What makes up the peak of the allocated bytes?
-    Peak,
-    /// Why did requests fail?
-    Failures,
-    /// What grows, and what is never freed?
-    Growth,
-    /// What is freed soon?
-    Temporaries,
-    /// How does fragmentation develop?
-    Fragmentation,
-    /// What do pools hold?
-    Pools,
-    /// What differs between two recordings, devices or moments?
-    Comparison,
-    /// What would other allocator settings do?
-    Settings,
-}
-
 /// A change of a view's options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionChange {
@@ -170,8 +143,8 @@ pub enum Command {
 
     /// Shows a view.
     View(ViewName),
-    /// Shows the view that answers a question.
-    Show(Topic),
+    /// Shows all uses of the selected address.
+    AddressUses,
     /// Shows a view that can be searched.
     SearchView,
     /// Shows a view in the left (0) or right (1) pane.
@@ -261,8 +234,8 @@ pub enum Stacking {
 /// thread executes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PageCommand {
-    /// Goes back (-1) or forward (1) in the browser's history.
-    History(i32),
+    /// Goes back or forward in the browser's history.
+    History(Direction),
     /// Moves a splitter by this many percent of the page.
     Size(Splitter, f64),
     /// Restores the default sizes.

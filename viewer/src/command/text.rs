@@ -7,7 +7,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
 use super::Direction::{Back, Forward};
-use super::{AllocationId, Command, OptionChange, PageCommand, Stacking, Topic, ViewName};
+use super::{AllocationId, Command, OptionChange, PageCommand, Stacking, ViewName};
 use crate::bands::Band;
 use crate::editor_link::EditorTemplate;
 use crate::model::{CompareWith, PeakKind};
@@ -62,7 +62,7 @@ static FIXED: [(&str, Command); 69] = [
     ("event 1", Command::Event(Forward)),
     ("device-next", Command::NextDevice),
     ("view search", Command::SearchView),
-    ("address-uses", Command::Show(Topic::AddressUses)),
+    ("address-uses", Command::AddressUses),
     ("swap", Command::Swap),
     ("split", Command::Split),
     ("color-previous", Command::PreviousColor),
@@ -78,8 +78,8 @@ static FIXED: [(&str, Command); 69] = [
     ("copy-stack", Command::CopyStack),
     ("undo", Command::Undo),
     ("redo", Command::Redo),
-    ("back", Command::Page(PageCommand::History(-1))),
-    ("forward", Command::Page(PageCommand::History(1))),
+    ("back", Command::Page(PageCommand::History(Back))),
+    ("forward", Command::Page(PageCommand::History(Forward))),
     ("size reset", Command::Page(PageCommand::ResetSizes)),
     ("search", Command::Page(PageCommand::Search)),
     ("commands", Command::Page(PageCommand::Commands)),

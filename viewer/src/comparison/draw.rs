@@ -1,12 +1,7 @@
 //! Draws a [`ComparisonScene`].
 
-use vramscope_draw::bitmap::Rect;
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::chart::{Chart, LineStyle};
 use vramscope_draw::picture::{TEXT, px, text_color};
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::Align;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Align, Canvas, Chart, LineStyle, Rect, Surface, Theme};
 
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};

@@ -1,4 +1,4 @@
-//! The "Compare" view's picture: the allocated and reserved bytes of both sides over time on one
+//! The picture of a comparison: the allocated and reserved bytes of both sides over time on one
 //! axis, and below it the heatmaps of both moments side by side.
 //!
 //! By default the axis shows training steps if both sides have some, and steps with equal numbers
@@ -15,10 +15,9 @@ mod picture;
 mod scene;
 mod sides;
 
-use vramscope_draw::bitmap::Color;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Color, Theme};
 
-pub use axis::{Alignment, AxisUnit};
+pub use axis::AxisUnit;
 pub use moments::Moments;
 pub use picture::ComparisonPicture;
 pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};

@@ -1,7 +1,6 @@
 //! The picture of a comparison with its cached sides, for the views that show one.
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Canvas, Theme};
 
 use super::draw::draw_on;
 use super::{CompareCache, ComparisonScene};

@@ -1,14 +1,13 @@
-//! Computes the lines, labels and heatmaps of the "Compare" view's picture and their positions,
+//! Computes the lines, labels and heatmaps of a comparison's picture and their positions,
 //! without colors.
 
-use vramscope_draw::axis::Axis;
-use vramscope_draw::bitmap::{Bitmap, Rect};
 use vramscope_draw::picture::{TEXT, chart_columns, px};
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Axis, Bitmap, Rect, Typesetter};
+use vramscope_insight::comparison::Alignment;
 use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, Recording};
 
 use super::NAMES;
-use super::axis::{Alignment, AxisUnit, Label, SharedAxis};
+use super::axis::{AxisUnit, Label, SharedAxis};
 use crate::segment_map::{self, HeatmapScene, Layout, View};
 
 /// Height of a row of the chart's legend, in units (pixels at scale 1).

@@ -1,5 +1,6 @@
 //! The two moments of a comparison, and the memory at both.
 
+use vramscope_insight::comparison::Alignment;
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_insight::history::History;
@@ -11,7 +12,7 @@ use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 
-use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
+use crate::comparison::{AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
 use crate::view::Context;
 

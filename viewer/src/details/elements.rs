@@ -4,7 +4,7 @@ use vramscope_insight::frames::{FrameView, StackRow, folded_label};
 use vramscope_trace::{Count, Percent, RecordingInfo};
 
 use super::{BlockEvents, CALL_STACK, Details, DetailsKind, SEGMENT_STACK, StackSection};
-use crate::command::{Command, PageCommand, Topic};
+use crate::command::{Command, PageCommand};
 use crate::editor_link::EditorTemplate;
 use crate::ui::{Attribute, Element, Node, Tag, facts};
 
@@ -104,7 +104,7 @@ fn event_rows(info: &RecordingInfo, events: &BlockEvents) -> Vec<(&'static str, 
 fn links(events: &BlockEvents, kind: DetailsKind) -> Element {
     let link = |text: &str, command: Command| Element::button(text, command).with_class("link");
     let links = Element::new(Tag::P).with_class("links");
-    let uses = link("All uses of this address", Command::Show(Topic::AddressUses));
+    let uses = link("All uses of this address", Command::AddressUses);
     match (events.allocation, kind) {
         (Some((address, since)), DetailsKind::Event) => {
             links.with_child(link("Select its allocation", Command::select_allocation(address, since)))

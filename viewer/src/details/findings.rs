@@ -1,12 +1,13 @@
 //! The list of findings and failures beside the panes.
 
 use serde_json::Value;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::Theme;
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
-use crate::command::{Command, Topic};
+use crate::command::Command;
 use crate::jobs::{Findings, Job, Jobs};
 use crate::ui::{Attribute, Element, Tag};
+use crate::view::Topic;
 
 /// Returns the device of a finding, and the moment of its last event; `None` if it lacks one.
 pub fn moment(finding: &Value) -> Option<(u16, u64)> {

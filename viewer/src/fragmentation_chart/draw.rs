@@ -1,12 +1,7 @@
 //! Draws a [`FragmentationScene`].
 
-use vramscope_draw::axis::Axis;
-use vramscope_draw::bitmap::{Bitmap, Rect, opaque};
-use vramscope_draw::chart::{Chart, LineStyle};
 use vramscope_draw::picture::{TEXT, draw_diamond, px};
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::Align;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Align, Axis, Bitmap, Chart, LineStyle, Rect, Surface, Theme, opaque};
 
 use super::FragmentationScene;
 

@@ -14,9 +14,8 @@ mod draw;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
-use vramscope_draw::axis::Axis;
-use vramscope_draw::bitmap::{Bitmap, Rect};
-use vramscope_draw::picture::{MomentAxis, chart_columns, px};
+use vramscope_draw::picture::{chart_columns, px};
+use vramscope_draw::{Axis, Bitmap, MomentAxis, Rect};
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{ByteSize, Count, Percent};
 
@@ -90,7 +89,7 @@ pub(crate) struct ColumnRows {
     pub(crate) largest_request: (i32, i32),
 }
 
-/// The "Fragmentation" view's picture ready to draw.
+/// The picture of fragmentation over time, ready to draw.
 #[derive(Clone, Debug, Default)]
 pub struct FragmentationScene {
     /// The moments that the pixel columns show.

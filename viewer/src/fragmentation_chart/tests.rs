@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::picture::{MomentAxis, chart_columns};
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::picture::chart_columns;
+use vramscope_draw::{Bitmap, Canvas, Color, MomentAxis, Theme, Typesetter};
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::FreeSpace;
 

@@ -5,7 +5,6 @@
 
 mod all_devices;
 mod comparison;
-mod complete_replay;
 mod device;
 mod fetching;
 mod links;

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::incremental::CompleteReplay;
 use vramscope_insight::pools::FreeMemory;
 use vramscope_insight::spans::Marks;
 use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
 
 use super::comparison::Comparison;
-use super::complete_replay::CompleteReplay;
 use super::live_state::LiveState;
 use crate::bands::{Band, BandChoice, VisibleBands};
 use crate::link::Link;

@@ -24,7 +24,7 @@ impl SegmentBadges {
         }
     }
 
-    /// Returns the index of a color, for [`Theme::group_color`](vramscope_draw::theme::Theme::group_color):
+    /// Returns the index of a color, for [`Theme::group_color`](vramscope_draw::Theme::group_color):
     /// the private pool's, else the stream's; `None` for the default pool and stream.
     pub(super) fn color_index(&self) -> Option<usize> {
         let mixed = |value: u64| (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;

@@ -1,7 +1,6 @@
 //! The properties of blocks that colors can show, and the inputs of a drawing of segments.
 
-use vramscope_draw::bitmap::Color;
-use vramscope_draw::theme::{Texture, Theme};
+use vramscope_draw::{Color, Texture, Theme};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
 

@@ -2,12 +2,8 @@
 
 use std::ops::Range;
 
-use vramscope_draw::bitmap::{Bitmap, Color, Rect, opaque};
-use vramscope_draw::canvas::Canvas;
 use vramscope_draw::picture::px;
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::{Texture, Theme};
+use vramscope_draw::{Bitmap, Canvas, Color, Rect, Surface, Texture, Theme, Typesetter, opaque};
 
 use super::badges::SegmentBadges;
 use super::labels::Label;

@@ -1,6 +1,6 @@
 //! Groups of blocks, whose colors stay the same at all moments.
 
-use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::GroupStyle;
 use vramscope_insight::group::Grouping;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};

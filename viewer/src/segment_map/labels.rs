@@ -1,7 +1,6 @@
 //! Texts and scroll bars around the heatmap's map, the area with the blocks.
 
-use vramscope_draw::bitmap::Rect;
-use vramscope_draw::text::{Align, Typesetter};
+use vramscope_draw::{Align, Rect, Typesetter};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Count};
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_draw::bitmap::{Bitmap, Rect};
+use vramscope_draw::{Bitmap, Rect};
 use vramscope_trace::{Block, DeviceState, Segment};
 
 use super::placement::{self, Placement};

@@ -1,7 +1,6 @@
 //! The heatmap's legend: the meaning of the colors and textures in view.
 
-use vramscope_draw::bitmap::Color;
-use vramscope_draw::theme::{Texture, Theme};
+use vramscope_draw::{Color, Texture, Theme};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, DurationNs};
 

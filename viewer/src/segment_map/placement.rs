@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_draw::bitmap::Rect;
+use vramscope_draw::Rect;
 use vramscope_trace::sort::sort_by;
 
 use super::regions::Regions;

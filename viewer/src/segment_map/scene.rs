@@ -1,7 +1,6 @@
 //! Computes the texts and positions of the heatmap, without colors.
 
-use vramscope_draw::bitmap::Rect;
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Rect, Typesetter};
 use vramscope_trace::sort::sort_by;
 use vramscope_trace::{Block, DeviceState, FreeSpace, Segment};
 

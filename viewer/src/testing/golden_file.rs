@@ -1,14 +1,14 @@
 //! Golden pictures: PNG files that a drawn picture must equal in every pixel.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p vramscope-viewer` writes new ones; look at them before you commit
-//! them.
+//! `UPDATE_GOLDEN=1 cargo test -p vramscope-viewer -p vramscope-report` writes new ones; look at
+//! them before you commit them.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use png::{BitDepth, ColorType, Compression, DeflateCompression, Filter};
-use vramscope_draw::bitmap::Bitmap;
+use vramscope_draw::Bitmap;
 
 /// Returns a path in the crate's folder.
 pub(crate) fn crate_path(path: &str) -> PathBuf {
@@ -156,7 +156,7 @@ fn decode(file: &[u8]) -> (u32, u32, Vec<u8>) {
 
 /// Returns a small picture with this many colors.
 fn gradient(colors: u16) -> Bitmap {
-    let mut picture = Bitmap::new(37, 21, vramscope_draw::bitmap::Color::default());
+    let mut picture = Bitmap::new(37, 21, vramscope_draw::Color::default());
     let mut pixel = 0u16;
     picture.for_each_row(picture.bounds(), |_, row| {
         for color in row {

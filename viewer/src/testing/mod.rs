@@ -1,10 +1,13 @@
-//! What tests of the page share: files of every format, read as the page reads them, and golden
-//! pictures.
+//! What tests of the page share: files of every format, read as the page reads them, contents of
+//! panes, rows, and golden pictures.
 //!
 //! The tests of this crate and those in `tests/it` use these modules, each a part of them.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod golden_file;
+pub(crate) mod page;
+pub(crate) mod program;
+pub(crate) mod rows;
 #[path = "../../tests/samples/mod.rs"]
 pub(crate) mod samples;
 pub(crate) mod still;
@@ -15,13 +18,18 @@ use std::path::PathBuf;
 use vramscope_formats::ignore_progress;
 use vramscope_importer::ImportJob;
 use vramscope_trace::{
-    AnnotationStage, Chunk, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId,
-    StreamId, StringId,
+    AnnotationStage, Chunk, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, Replay,
+    Sink, SiteId, StreamId, StringId,
 };
 use vramscope_viewer::app::Session;
 use vramscope_viewer::command::Command;
 use vramscope_viewer::open::{LoadedFile, RecordingLoader, is_recording};
 use vramscope_viewer::protocol::Action;
+
+use samples::Sample;
+
+/// The device of the recordings that tests write, and the first one of most others.
+pub(crate) const DEVICE: DeviceId = DeviceId(0);
 
 /// Reads a file; converts one of another format first, as a worker of the page does.
 pub(crate) fn load(name: &str, bytes: &[u8]) -> LoadedFile {
@@ -58,6 +66,27 @@ pub(crate) fn open_bytes(name: &str, bytes: &[u8]) -> Session {
 /// Opens a file of `tests/data` in a session, and reads all of it.
 pub(crate) fn open(name: &str) -> Session {
     show(name, load_fixture(name))
+}
+
+/// Opens a sample in a session, and reads all of it.
+pub(crate) fn sample_session(sample: Sample) -> Session {
+    open_bytes("drawn.vram", &samples::bytes(sample))
+}
+
+/// Reads the recording of a sample.
+pub(crate) fn sample_recording(sample: Sample) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(&samples::bytes(sample)).expect("a valid recording");
+    recording
+}
+
+/// Returns the allocated, active and requested bytes and the number of live blocks at a moment.
+pub(crate) fn counters_at(recording: &Recording, event: u64) -> (u64, u64, u64, u64) {
+    let mut replay = Replay::new();
+    let state = replay.seek(recording, event).expect("a readable recording");
+    let device = state.device(DEVICE).expect("the device has events");
+    let counters = device.counters();
+    (counters.allocated, counters.active, counters.requested, device.blocks().len() as u64)
 }
 
 /// Returns the action of the command with this text.

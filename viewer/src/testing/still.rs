@@ -1,6 +1,6 @@
 //! Pictures of a session that has nothing left to compute.
 
-use vramscope_draw::bitmap::{Bitmap, Color};
+use vramscope_draw::{Bitmap, Color};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, Screen, Surface};
 

@@ -1,12 +1,7 @@
 //! Draws a [`TimelineScene`].
 
-use vramscope_draw::bitmap::{Bitmap, Color, Rect};
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::chart::Chart;
 use vramscope_draw::picture::{draw_diamond, px};
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::{Align, Typesetter};
-use vramscope_draw::theme::{Texture, Theme};
+use vramscope_draw::{Align, Bitmap, Canvas, Chart, Color, Rect, Surface, Texture, Theme, Typesetter};
 use vramscope_trace::{CounterColumn, Counters};
 
 use super::geometry::TEXT;

@@ -1,6 +1,6 @@
 //! Flags at out-of-memory errors and gaps.
 
-use vramscope_draw::bitmap::Rect;
+use vramscope_draw::Rect;
 use vramscope_trace::{ByteSize, Count, Incident, IncidentKind};
 
 use super::content::TimelineContent;

@@ -1,6 +1,6 @@
 //! Positions of the timeline's parts, and conversion between times and pixels.
 
-use vramscope_draw::bitmap::{Bitmap, Rect};
+use vramscope_draw::{Bitmap, Rect};
 use vramscope_insight::spans::Marks;
 use vramscope_trace::Recording;
 

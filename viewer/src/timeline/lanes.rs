@@ -1,6 +1,6 @@
 //! The lanes below the axis: a small chart for each device of a recording of several.
 
-use vramscope_draw::bitmap::Rect;
+use vramscope_draw::Rect;
 use vramscope_trace::{CounterColumn, DeviceId, IncidentKind, Recording};
 
 use super::columns::counters_of;

@@ -1,7 +1,6 @@
 //! Sizes of texts and lines, and labels.
 
-use vramscope_draw::bitmap::Rect;
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Rect, Typesetter};
 
 /// A label of the chart: its text and the rectangle of its background.
 #[derive(Clone, Debug)]

@@ -1,8 +1,7 @@
 //! The overlay on a copy of the timeline's picture: the cursor, the selected range, and a line
 //! under the pointer.
 
-use vramscope_draw::bitmap::Rect;
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Rect, Typesetter};
 use vramscope_trace::{ByteSize, Count, Counters, DeviceId, DurationNs, Recording};
 
 use super::geometry::TEXT;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use vramscope_draw::bitmap::Rect;
+use vramscope_draw::Rect;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, Recording};
 

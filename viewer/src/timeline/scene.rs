@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use vramscope_draw::axis::Axis;
-use vramscope_draw::bitmap::Rect;
 use vramscope_draw::picture::LABEL_DISTANCE;
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Axis, Rect, Typesetter};
 use vramscope_insight::history::History;
 use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, DeviceId, Incident, Recording};
 

@@ -1,6 +1,6 @@
 //! The named intervals above the chart: boxes with names; several without room are one box.
 
-use vramscope_draw::bitmap::Rect;
+use vramscope_draw::Rect;
 use vramscope_insight::spans::Span;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Count, StringId};

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use vramscope_draw::bitmap::Color;
-use vramscope_draw::theme::Texture;
+use vramscope_draw::{Color, Texture};
 use vramscope_insight::composition::{CompositionColumn, LAYERS, OTHER_LAYER};
 use vramscope_trace::sort::sort_by_key;
 

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
+use vramscope_draw::Rect;
 use vramscope_draw::axis_labels::{axis_moment, decimal_step};
-use vramscope_draw::bitmap::Rect;
 use vramscope_insight::history::History;
+use vramscope_insight::idle_time::idle_times;
 use vramscope_trace::{Count, CounterColumn, Recording, even_part};
 
 use super::geometry::time_origin_ns;
-use super::idle;
 use super::scale::{Scale, TimedMoment};
 
 /// A part of the axis on which positions are evenly spaced, or idle time that is left out.
@@ -81,7 +81,7 @@ impl XAxis {
         let mut axis = Self { scale, x0: plot.x0, width, pieces: vec![whole], edges, times, has_exact_edges: false };
         axis.find_edges(recording, history);
         if let (Scale::Time, Some(history), Some(idle_width)) = (&axis.scale, history, idle_width) {
-            let idle = idle::find(recording, history, &range, &axis.edges);
+            let idle = idle_times(recording, history, &range, &axis.edges);
             if let Some(pieces) = pieces_without_idle_time(&range, width, &idle, idle_width) {
                 axis.pieces = pieces;
                 axis.find_edges(recording, Some(history));

@@ -2,6 +2,7 @@
 
 use vramscope_insight::allocations::{AllocationOrder, AllocationSource, ListedAllocation, Scope, SortKey};
 use vramscope_insight::group::{GroupBy, Grouping, Groupings, pool_name};
+use vramscope_insight::incremental::{AllocationRequest, AllocationSearch};
 use vramscope_insight::query::Query;
 use vramscope_trace::{Allocation, ByteSize, Count, StreamId};
 
@@ -11,7 +12,6 @@ use super::options::Options;
 use super::table::{Cell, Column, ColumnWidth, Sorting, Table};
 use super::table_builder::{TableBuilder, group_cell};
 use crate::command::Command;
-use vramscope_insight::incremental::{AllocationRequest, AllocationSearch};
 
 /// Maximum number of allocations that a search of the list visits in one frame, at about 25 ns
 /// each.

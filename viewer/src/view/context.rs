@@ -1,7 +1,6 @@
 //! The inputs of views.
 
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Theme, Typesetter};
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::History;
 use vramscope_insight::incremental::DeviceHistory;

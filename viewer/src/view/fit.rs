@@ -1,63 +1,17 @@
 //! "What fits": where the allocator would place a request of a size that the user types.
 
-use vramscope_insight::placement::{Placement, PlacementOutcome, PlacementRequest, placement};
-use vramscope_pool::Settings;
-use vramscope_trace::{ByteSize, Counters, DeviceId, site_name};
+use vramscope_insight::placement::{Placement, PlacementOutcome};
+use vramscope_trace::{ByteSize, site_name};
 
 use crate::command::{Command, Field};
 use crate::ui::{Element, Tag};
 
+use super::caches::SharedCaches;
 use super::context::Context;
 use super::controls::search_field;
 
 /// Maximum number of blocks in the way of a request that are listed.
 const BLOCKS_IN_THE_WAY: usize = 8;
-
-/// The inputs of the placement of a typed request, which is computed again when they change.
-#[derive(Clone, Debug, PartialEq)]
-struct PlacementKey {
-    device: DeviceId,
-    moment: u64,
-    counters: Counters,
-    cap_bytes: Option<u64>,
-    size: String,
-}
-
-/// The last computed placement of a typed request, with its inputs.
-#[derive(Default)]
-pub struct FitCache(Option<(PlacementKey, Result<Placement, String>)>);
-
-/// Returns where the allocator would place a request of the typed `size` at the moment; `None` if
-/// nothing was typed. The result is cached until the moment or the size changes.
-///
-/// # Errors
-/// If the size is invalid, or the request cannot be placed: a message for the user.
-pub(crate) fn fit<'a>(
-    context: &Context<'_>,
-    size: &str,
-    settings: &Settings,
-    cache: &'a mut FitCache,
-) -> Option<Result<&'a Placement, &'a str>> {
-    if size.is_empty() {
-        return None;
-    }
-    let key = PlacementKey {
-        device: context.device,
-        moment: context.moment,
-        counters: context.state.counters(),
-        cap_bytes: settings.limit_bytes,
-        size: size.to_owned(),
-    };
-    let kept = cache.0.take().filter(|(known, _)| *known == key);
-    let (_, result) = cache.0.insert(kept.unwrap_or_else(|| {
-        let result = size.parse::<ByteSize>().map_err(|error| error.to_string()).and_then(|ByteSize(bytes)| {
-            let request = PlacementRequest::new(context.state, bytes);
-            placement(context.state, &request, settings).map_err(|error| error.to_string())
-        });
-        (key, result)
-    }));
-    Some(result.as_ref().map_err(String::as_str))
-}
 
 /// Returns the address and size of the memory that a request would get, or, if no free block fits,
 /// of the region in which the fewest live bytes are in its way.
@@ -74,12 +28,12 @@ pub(crate) fn size_field(view: &'static str, size: &str) -> Element {
     search_field("fit", "Size of a request", "what fits: 500MiB", size, Field::Filter(view.into()))
 }
 
-/// Creates the card that shows where a request would be placed and which blocks are in its way, or
-/// why it cannot be placed.
-pub(crate) fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> Element {
-    let placement = match fit {
+/// Creates the card that shows where a request of the typed `size` would be placed and which blocks
+/// are in its way, or why it cannot be placed; `None` if nothing was typed.
+pub(crate) fn fit_card(context: &Context<'_>, size: &str, caches: &mut SharedCaches) -> Option<Element> {
+    let placement = match caches.placement_of(context, size)? {
         Ok(placement) => placement,
-        Err(message) => return Element::text(Tag::P, message).with_class("nothing"),
+        Err(message) => return Some(Element::text(Tag::P, message).with_class("nothing")),
     };
     let fits = matches!(placement.outcome, PlacementOutcome::FreeBlock { .. });
     let class = if fits { "card" } else { "card current" };
@@ -88,7 +42,7 @@ pub(crate) fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> 
         let list = Element::new(Tag::Ul).with_class("holders").with_children(blocks_in_the_way(context, placement));
         card = card.with_child(Element::text(Tag::H2, "In the way")).with_child(list);
     }
-    card
+    Some(card)
 }
 
 /// Creates a list item for each block in the way of a request, at most [`BLOCKS_IN_THE_WAY`]; a

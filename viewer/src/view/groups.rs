@@ -1,16 +1,15 @@
 //! Groups of blocks: their colors in the heatmap, and the selected group.
 
+use vramscope_draw::GroupStyle;
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::incremental::RecordingIdentity;
 use vramscope_insight::small_map::SmallMap;
 use vramscope_trace::{Definitions, DeviceId, DeviceState, Peak, Recording, Replay};
 
-use crate::model::AllDevices;
-use crate::segment_map::BlockGroups;
-
 use super::context::Context;
 use super::table::Table;
-use vramscope_draw::group_style::GroupStyle;
-use vramscope_insight::incremental::RecordingIdentity;
+use crate::model::AllDevices;
+use crate::segment_map::BlockGroups;
 
 /// A cache of the groups of a recording's blocks, which determine the colors of blocks, for each
 /// grouping.

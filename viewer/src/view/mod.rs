@@ -20,13 +20,10 @@ mod table_builder;
 
 use std::any::Any;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::picture::MomentAxis;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Canvas, MomentAxis, Theme};
 use vramscope_insight::events::MatchSearch;
 use vramscope_trace::{DeviceId, DeviceState, FormatError};
 
-pub use crate::command::Topic;
 use crate::command::{Command, Direction};
 use crate::jobs::{Job, Jobs};
 use crate::link::Link;
@@ -52,6 +49,33 @@ pub use picture::{PictureFrame, PictureInput};
 pub(crate) use picture::{PictureKey, QUIET_FRAMES};
 pub use table::{Cell, Column, ColumnWidth, Row, Sorting, Table};
 pub(crate) use table_builder::{TableBuilder, group_cell, growth_cell};
+
+/// A question that a view answers; commands and findings show the view that answers theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// Which allocations are there?
+    Allocations,
+    /// What happened?
+    Events,
+    /// Which allocations used an address?
+    AddressUses,
+    /// What makes up the peak of the allocated bytes?
+    Peak,
+    /// Why did requests fail?
+    Failures,
+    /// What grows, and what is never freed?
+    Growth,
+    /// What is freed soon?
+    Temporaries,
+    /// How does fragmentation develop?
+    Fragmentation,
+    /// What do pools hold?
+    Pools,
+    /// What differs between two recordings, devices or moments?
+    Comparison,
+    /// What would other allocator settings do?
+    Settings,
+}
 
 /// The facts about a view that do not change.
 #[derive(Clone, Copy, Debug)]

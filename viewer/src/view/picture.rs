@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use vramscope_draw::picture::MomentAxis;
+use vramscope_draw::MomentAxis;
 
 /// Number of frames for which the view must stay unchanged before values are computed from many
 /// events, which takes up to 30 ms.

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
-use vramscope_draw::bitmap::Color;
+use vramscope_draw::Color;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DurationNs, Percent, RecordingInfo};
 

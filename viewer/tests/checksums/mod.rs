@@ -1,10 +1,8 @@
 //! Checksums of pictures that must be equal on every target: native tests and tests in a browser
 //! compare them with the same numbers.
 
-use vramscope_draw::bitmap::{Bitmap, Color};
 use vramscope_draw::picture::text_color;
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
 use vramscope_viewer::segment_map::{self, AgeScale, AgeUnit, ColorBy, HeatmapContent, HeatmapScene, Layout, View};
 use vramscope_viewer::timeline::{self, TimelineContent, TimelineScene};
 

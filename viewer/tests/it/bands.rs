@@ -1,8 +1,6 @@
 //! The timeline's bands of memory outside the pool.
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
 use vramscope_trace::{
     DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
 };

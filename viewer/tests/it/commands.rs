@@ -4,8 +4,8 @@ use vramscope_viewer::app::SessionReport;
 use vramscope_viewer::command::Command;
 use vramscope_viewer::key_bindings::all;
 
-use crate::testing::open_bytes;
 use crate::testing::samples::{Sample, bytes};
+use crate::testing::{open, open_bytes};
 
 #[test]
 fn devices_are_shown_in_turn() {
@@ -33,5 +33,16 @@ fn every_command_of_the_engine_is_executed() {
         // It needs the connection.
         let is_elsewhere = command == Command::Follow;
         assert_eq!(report.commands.is_empty(), !is_elsewhere, "{command}: {:?}", report.commands);
+    }
+}
+
+#[test]
+fn missing_rows_about_events_are_unknown_without_events() {
+    let mut session = open("stopped.pickle.gz");
+    let rows = session.rows("lifetimes", "{}").expect_err("the file has no events");
+    let copy = Command::CopyTable(Some("lifetimes".into()));
+    let copied = session.execute(&copy, 0.0, &mut SessionReport::default()).expect_err("there is nothing to copy");
+    for message in [rows, copied] {
+        assert!(message.starts_with("Unknown: this recording has no "), "{message}");
     }
 }

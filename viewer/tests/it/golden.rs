@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
 use vramscope_trace::{Definitions, DeviceId};
 use vramscope_viewer::bands::Band;
 use vramscope_viewer::model::Model;

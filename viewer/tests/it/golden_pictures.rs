@@ -1,6 +1,6 @@
 //! Golden pictures of the panes: fragmentation over time and flame graphs, as a session draws them.
 
-use vramscope_draw::bitmap::Bitmap;
+use vramscope_draw::Bitmap;
 use vramscope_viewer::app::Session;
 use vramscope_viewer::protocol::{Action, Pointer, PointerKind, Screen, Surface};
 

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
 use vramscope_insight::group::Grouping;
 use vramscope_trace::{
     Block, Definitions, DeviceId, DeviceState, MemoryState, MempoolId, PoolKey, PoolKind, Segment, SiteId, StreamId,

@@ -1,9 +1,7 @@
 //! `Layout::hit` returns what is drawn at a pixel.
 
 use proptest::prelude::*;
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
 use vramscope_trace::{Block, Definitions, DeviceId, MemoryState, PoolKey, Segment, SiteId, StreamId};
 use vramscope_viewer::segment_map::{self, HeatmapScene, Layout, Scaling, SortBy, View};
 

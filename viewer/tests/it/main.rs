@@ -19,16 +19,13 @@ mod live_recording;
 mod model;
 mod partial_loading;
 mod saving;
+mod several_views;
 mod timeline;
 mod timeline_flags;
 mod timeline_input;
 mod timeline_speed;
 mod view_history;
 mod views_details;
-mod views_holders;
-mod views_leaks;
-mod views_lists;
-mod views_training;
 
 // The checksums of pictures use the samples at one path in every test program.
 use testing::samples;

@@ -1,8 +1,6 @@
 //! The user's actions on a model.
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
 use vramscope_trace::{DeviceId, DeviceState, IncidentKind};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};

@@ -1,18 +1,17 @@
 //! The timeline as a session shows it: axes, stacked areas, the selected range, and pointers.
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme};
 use vramscope_trace::{
     AnnotationStage, Definition, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Replay, Sink, SiteId,
     StringId,
 };
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
-use vramscope_viewer::command::Topic;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::timeline::{AxisKind, Scale, TimedMoment};
 use vramscope_viewer::ui::Node;
+use vramscope_viewer::view::Topic;
 use vramscope_viewer::views::ViewId;
 
 use crate::testing::golden_file::check;

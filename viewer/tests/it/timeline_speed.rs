@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
 use vramscope_viewer::app::{PageFacts, SessionReport};
 use vramscope_viewer::protocol::FrameRequest;
 use vramscope_viewer::timeline;

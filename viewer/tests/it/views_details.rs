@@ -1,4 +1,4 @@
-//! The details panel, the view about the recording, and commands that say why they do not apply.
+//! The details panel, and commands that say why they do not apply.
 
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::device_usage;
@@ -8,6 +8,7 @@ use vramscope_viewer::protocol::{Action, FrameRequest};
 use vramscope_viewer::ui::{Element, Node, Tag, plain_text};
 use vramscope_viewer::units::unbroken_size;
 
+use crate::testing::page::fact;
 use crate::testing::{command, load_fixture, open};
 
 /// Runs commands and draws; returns the details panel's content and the messages.
@@ -24,13 +25,6 @@ fn run(session: &mut Session, commands: &[&str]) -> (Vec<Node>, Vec<String>) {
     (details.unwrap_or_default(), report.messages)
 }
 
-/// Returns the value of a fact among nodes, without non-breaking spaces.
-fn fact(nodes: &[Node], name: &str) -> Option<String> {
-    let text = plain_text(nodes);
-    let row = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-    row.map(|value| value.trim().to_owned())
-}
-
 /// Returns the texts of elements of a type, in order.
 fn texts(nodes: &[Node], tag: Tag) -> Vec<String> {
     let mut found = Vec::new();
@@ -41,15 +35,6 @@ fn texts(nodes: &[Node], tag: Tag) -> Vec<String> {
         }
     }
     found
-}
-
-/// Returns the content of the view about the recording.
-fn about(session: &mut Session) -> Vec<Node> {
-    session.resend();
-    let actions = vec![command("pane 0 about")];
-    let request = FrameRequest { actions, ..FrameRequest::default() };
-    let [left, _] = session.frame(&request, &PageFacts::default(), &mut SessionReport::default()).panes;
-    left.expect("the pane has content").content
 }
 
 #[test]
@@ -125,31 +110,6 @@ fn selected_allocation_says_where_it_was_freed_and_leads_to_where_it_is_live() {
     assert_eq!(messages, [""; 0]);
     let range = (since.as_u64().expect("a number"), freed["freed_at"].as_u64().expect("a number"));
     assert_eq!(session.model.selected_range(), Some(range));
-}
-
-#[test]
-fn about_says_what_an_imported_recording_lacks() {
-    let mut session = open("tour/ring.vram");
-    run(&mut session, &["last"]);
-    let content = about(&mut session);
-    assert_eq!(fact(&content, "imported from").as_deref(), Some("ring.pickle.zst"));
-    let missing = fact(&content, "earlier events").expect("earlier events are missing");
-    assert!(missing.starts_with("missing: ") && missing.contains("276 blocks of device 0"), "{missing}");
-    let device = fact(&content, "device").expect("a device");
-    assert!(device.contains("name and memory size not recorded"), "{device}");
-    let mut complete = open("tour/mlp_train.vram");
-    assert_eq!(fact(&about(&mut complete), "earlier events"), None);
-}
-
-#[test]
-fn about_shows_what_the_importer_reported() {
-    let file = load_fixture("ring_graphs_expandable.pickle.gz");
-    let notes = file.recording.info().import_notes.clone();
-    assert!(!notes.is_empty());
-    let mut session = Session::default();
-    session.model.show("ring_graphs_expandable.pickle.gz", file).expect("a readable recording");
-    let text = plain_text(&about(&mut session));
-    assert!(notes.iter().all(|note| text.contains(note)), "{text}");
 }
 
 #[test]

@@ -19,8 +19,11 @@
 //! therefore lets the first difference between the programs' requests, from `first_difference`,
 //! decide which site comes first, if it changed as much as others did.
 //!
+//! An [`Alignment`] maps the times of a recording to an axis that another one shares.
+//!
 //! [`difference`](crate::difference) compares the groups of two moments by name, as the page does.
 
+mod alignment;
 mod compare;
 mod device_totals;
 mod first_difference;
@@ -30,6 +33,7 @@ mod site_changes;
 #[cfg(test)]
 mod tests;
 
+pub use alignment::{Alignment, STEP_LENGTH};
 pub use compare::{Comparison, ComparisonError, DeviceComparison, RecordingLabel, Side, compare};
 pub use device_totals::{DeviceTotals, UNUSABLE_REQUEST_BYTES};
 pub use first_difference::{FirstDifference, FirstDifferenceKind, RequestAt};

@@ -32,14 +32,14 @@ impl LifeUnit {
 
 /// A class of sizes and a class of lifetimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cell {
+pub struct LifetimeCell {
     /// The sizes: from this power of two, as an exponent, to the next.
     pub size: u8,
-    /// The lifetimes, by the number of their class, or [`Cell::NOT_FREED`].
+    /// The lifetimes, by the number of their class, or [`LifetimeCell::NOT_FREED`].
     pub life: u8,
 }
 
-impl Cell {
+impl LifetimeCell {
     /// The class of the allocations that were not freed.
     pub const NOT_FREED: u8 = u8::MAX;
 
@@ -68,14 +68,14 @@ impl Cell {
 
 /// Number and bytes of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct AllocationSum {
     /// Number of allocations.
     pub allocations: u64,
     /// Bytes of all of them.
     pub bytes: u64,
 }
 
-impl Sum {
+impl AllocationSum {
     fn add(&mut self, bytes: u64) {
         self.allocations += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -84,14 +84,14 @@ impl Sum {
 
 /// The allocations that some events made, by lifetime and size.
 #[derive(Clone, Debug, Default)]
-pub struct Histogram {
+pub struct LifetimeHistogram {
     /// The allocations of each cell.
-    pub cells: BTreeMap<Cell, Sum>,
+    pub cells: BTreeMap<LifetimeCell, AllocationSum>,
     /// All allocations in the cells.
-    pub all: Sum,
+    pub all: AllocationSum,
 }
 
-impl Histogram {
+impl LifetimeHistogram {
     /// Adds the allocations made after the moment `from` and up to `to`; those freed after `until`
     /// are not freed.
     fn add(&mut self, source: &DeviceHistory<'_>, unit: LifeUnit, (from, to): (u64, u64), until: u64) {
@@ -105,7 +105,7 @@ impl Histogram {
             }
             let freed = row.allocated_until.filter(|freed| *freed <= until);
             let life = freed.map(|freed| position(freed).saturating_sub(position(row.first_moment)));
-            self.cells.entry(Cell::of(row.size, life, unit)).or_default().add(row.size);
+            self.cells.entry(LifetimeCell::of(row.size, life, unit)).or_default().add(row.size);
             self.all.add(row.size);
         });
     }
@@ -113,27 +113,27 @@ impl Histogram {
 
 /// The inputs of a histogram: device, generation of its history, unit, and the moments after which
 /// and up to which the allocations were made.
-pub type HistogramKey = (DeviceId, u64, LifeUnit, u64, u64);
+pub type LifetimeScanKey = (DeviceId, u64, LifeUnit, u64, u64);
 
 /// A count of a histogram in parts, one in each frame. As the recording grows, another count
 /// begins; the last complete histogram is shown meanwhile.
 #[derive(Default)]
-pub struct HistogramScan {
-    key: Option<HistogramKey>,
+pub struct LifetimeScan {
+    key: Option<LifetimeScanKey>,
     /// The moment at which the running count began: later frees are not known to it.
     until: u64,
     /// The moment up to which allocations are counted.
     counted: u64,
-    next: Histogram,
-    shown: Histogram,
+    next: LifetimeHistogram,
+    shown: LifetimeHistogram,
     /// Number of complete counts.
     revision: u64,
 }
 
-impl HistogramScan {
+impl LifetimeScan {
     /// Continues the count for one frame. Returns true if the histogram is complete for all events
     /// read so far.
-    pub fn advance(&mut self, source: &DeviceHistory<'_>, key: HistogramKey) -> bool {
+    pub fn advance(&mut self, source: &DeviceHistory<'_>, key: LifetimeScanKey) -> bool {
         let (.., unit, from, to) = key;
         let known = source.history.until();
         if self.key != Some(key) {
@@ -141,7 +141,7 @@ impl HistogramScan {
             *self = Self { key: Some(key), until: known, counted: from, revision, ..Self::default() };
         }
         let end = to.min(self.until);
-        if self.counted >= end && self.until == known && self.counted > from {
+        if self.counted >= end && self.until == known && (self.counted > from || from >= end) {
             return true;
         }
         let next = end.min(self.counted.saturating_add(EVENTS_PER_FRAME));
@@ -160,7 +160,7 @@ impl HistogramScan {
     }
 
     /// Returns the last complete histogram.
-    pub fn histogram(&self) -> &Histogram {
+    pub fn histogram(&self) -> &LifetimeHistogram {
         &self.shown
     }
 
@@ -178,13 +178,13 @@ mod tests {
     fn classes_contain_their_bounds() {
         for unit in [LifeUnit::Time, LifeUnit::Events] {
             for life in [0, 1, 9, 10, 999, 1000, 9_999, 10_000, 123_456_789, u64::MAX] {
-                let cell = Cell::of(512, Some(life), unit);
+                let cell = LifetimeCell::of(512, Some(life), unit);
                 let (from, to) = cell.lives(unit);
                 assert!(from <= life && (life < to || to == u64::MAX), "{life} {unit:?}: {from} to {to}");
                 assert_eq!(cell.min_size(), 512);
             }
-            assert_eq!(Cell::of(1023, None, unit), Cell { size: 9, life: Cell::NOT_FREED });
+            assert_eq!(LifetimeCell::of(1023, None, unit), LifetimeCell { size: 9, life: LifetimeCell::NOT_FREED });
         }
-        assert_eq!(Cell::of(0, Some(0), LifeUnit::Events), Cell { size: 0, life: 0 });
+        assert_eq!(LifetimeCell::of(0, Some(0), LifeUnit::Events), LifetimeCell { size: 0, life: 0 });
     }
 }

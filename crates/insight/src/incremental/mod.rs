@@ -1,14 +1,23 @@
-//! Analyses for a caller that draws frames: of a device's lifetimes (steps, the peak, tables,
-//! unfreed allocations, temporaries, the histogram of lifetimes), and searches for events and
-//! allocations.
+//! Analyses for a caller that draws frames: each stores its result between calls, and begins again
+//! when its inputs have changed.
 //!
-//! Each stores its result, proceeds by a bounded part in every call, and begins again when its
-//! inputs have changed. While a live recording grows, results lag behind by at most a sixteenth of
-//! its events.
+//! - Of a device's lifetimes: [`StepAnalysis`], [`PeakAnalysis`], [`TableAnalysis`],
+//!   [`UnfreedAnalysis`], [`TemporaryScan`], [`LifetimeScan`], [`Compositions`] and
+//!   [`AllocationIndexes`]. They proceed by a bounded part in every call. While a live recording
+//!   grows, results lag behind by at most a sixteenth of its events.
+//! - Of a recording: [`FragmentationAnalysis`] proceeds in parts, too. [`FailureAnalysis`] reads
+//!   all failures at once, about 2 ms each. [`CompleteReplay`] replays all devices, in parts or at
+//!   once.
+//! - [`EventSearch`] and [`AllocationSearch`] continue the lists of a filter; [`KeptMatchers`] and
+//!   [`StepStarts`] store what filters need.
 
+mod allocation_indexes;
 mod allocation_search;
+mod complete_replay;
 mod compositions;
 mod event_search;
+mod failures;
+mod fragmentation;
 mod kept_matchers;
 mod lifetime_histogram;
 mod peak;
@@ -27,11 +36,15 @@ use crate::group::SiteCategory;
 use crate::history::History;
 use crate::spans::Marks;
 
+pub use allocation_indexes::AllocationIndexes;
 pub use allocation_search::{AllocationRequest, AllocationSearch, FoundAllocations};
+pub use complete_replay::CompleteReplay;
 pub use compositions::{Composition, Compositions};
 pub use event_search::{EventSearch, FoundEvents};
+pub use failures::FailureAnalysis;
+pub use fragmentation::{CrossingSearch, FirstCrossing, FragmentationAnalysis, FragmentationSource};
 pub use kept_matchers::KeptMatchers;
-pub use lifetime_histogram::{Cell, Histogram, HistogramKey, HistogramScan, LifeUnit, Sum};
+pub use lifetime_histogram::{AllocationSum, LifeUnit, LifetimeCell, LifetimeHistogram, LifetimeScan, LifetimeScanKey};
 pub use peak::{NextPeaks, PeakAnalysis, PeakGroups};
 pub use recording_identity::RecordingIdentity;
 pub use step_starts::{StepStarts, uses_steps};

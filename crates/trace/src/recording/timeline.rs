@@ -165,6 +165,42 @@ impl Recording {
         Ok(columns)
     }
 
+    /// Returns the counters of devices between each two neighbors of `edges` (moments, ascending),
+    /// by applying every event from the first edge to the last. The moment of a column is its end.
+    /// What is known only at the end of a gap counts from there on.
+    ///
+    /// # Errors
+    /// If a chunk is not loaded or cannot be read, see [`Replay::seek`].
+    pub fn exact_columns_between(
+        &self,
+        devices: &[DeviceId],
+        edges: &[u64],
+    ) -> Result<Vec<Vec<CounterColumn>>, FormatError> {
+        let (first, last) = edges.first().copied().zip(edges.last().copied()).unwrap_or_default();
+        let mut replay = if let [device] = devices { Replay::of_device(*device) } else { Replay::new() };
+        let state = replay.seek(self, first)?;
+        let counters = |&device: &DeviceId| CounterColumn::from_counters(first, state.counters(device));
+        let mut current: Vec<CounterColumn> = devices.iter().map(counters).collect();
+        let mut columns = vec![Vec::with_capacity(edges.len()); devices.len()];
+        let mut ends = edges.iter().copied().skip(1).peekable();
+        let mut finish_column = |end: u64, current: &mut [CounterColumn]| {
+            for (columns, column) in columns.iter_mut().zip(current) {
+                columns.push(CounterColumn { event: end, ..*column });
+                *column = CounterColumn::from_counters(end, column.last);
+            }
+        };
+        replay.advance::<true>(self, last, |state| {
+            while let Some(end) = ends.next_if(|&end| state.event() > end) {
+                finish_column(end, &mut current);
+            }
+            for (column, &device) in current.iter_mut().zip(devices) {
+                column.extend(&CounterColumn::from_counters(state.event(), state.counters(device)));
+            }
+        })?;
+        ends.for_each(|end| finish_column(end, &mut current));
+        Ok(columns)
+    }
+
     /// Returns the first chunk of events that ends later than `time_ns` nanoseconds; `None` if all
     /// end before.
     pub(super) fn chunk_at_time(&self, time_ns: u64) -> Option<&StoredChunk> {

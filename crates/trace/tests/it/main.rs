@@ -3,6 +3,7 @@
 mod common;
 mod program;
 
+mod columns_between;
 mod damaged;
 mod golden;
 mod growing_lifetimes;

@@ -1,5 +1,8 @@
 //! Program, versions, devices, allocator settings, counters, and missing parts of the recording.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::memory_summary::{MemorySummary, MemorySummaryScan, SummaryUnit, SummaryValues};
 use vramscope_insight::placement::recording_notes;
 use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, FormatError, RecordingInfo};

@@ -1,5 +1,8 @@
 //! Every allocation that used an address, and the free time between them.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::allocations::{AllocationOrder, AllocationSource, ListedAllocation, Scope, SortKey};
 use vramscope_insight::group::Grouping;
 use vramscope_insight::incremental::{AllocationRequest, AllocationSearch};

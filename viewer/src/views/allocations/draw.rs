@@ -2,14 +2,8 @@
 
 use std::ops::Range;
 
-use vramscope_draw::axis::Axis;
-use vramscope_draw::bitmap::{Bitmap, Color, Rect, opaque};
-use vramscope_draw::chart::Chart;
-use vramscope_draw::group_style::GroupStyle;
 use vramscope_draw::picture::text_color;
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::Align;
-use vramscope_draw::theme::{Texture, Theme};
+use vramscope_draw::{Align, Axis, Bitmap, Chart, Color, GroupStyle, Rect, Surface, Texture, Theme, opaque};
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_insight::composition::LAYERS;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use vramscope_draw::bitmap::{Bitmap, Rect};
 use vramscope_draw::picture::chart_columns;
+use vramscope_draw::{Bitmap, Rect};
 
 /// Height above the plot, in units (pixels at scale 1).
 const TOP: f32 = 8.0;

@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use vramscope_draw::axis::Axis;
 use vramscope_draw::axis_labels::binary_step;
-use vramscope_draw::bitmap::Rect;
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Axis, Rect, Typesetter};
 use vramscope_insight::address_map::AddressMap;
 use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_trace::sort::sort_by_key;

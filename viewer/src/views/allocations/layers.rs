@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::GroupStyle;
 use vramscope_insight::composition::{CompositionColumn, OTHER_LAYER};
 use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_trace::Allocation;

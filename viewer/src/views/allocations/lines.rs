@@ -2,15 +2,14 @@
 
 use vramscope_insight::address_map::AddressHit;
 use vramscope_insight::group::Groupings;
+use vramscope_insight::incremental::AllocationIndexes;
 use vramscope_trace::{Allocation, ByteSize, Count, DurationNs};
 
+use super::layers::{Layout, grouping_of, layer_name, layers, site_name};
+use super::scene::{AllocationsLayout, AllocationsScene, Target};
 use crate::timeline::moment_text;
 use crate::units;
 use crate::view::{Context, Options, SharedCaches};
-
-use super::cache::AllocationsCache;
-use super::layers::{Layout, grouping_of, layer_name, layers, site_name};
-use super::scene::{AllocationsLayout, AllocationsScene, Target};
 
 /// Formats an event number with its time: `event 1,234 (1.23 ms)`.
 fn at(context: &Context<'_>, event: u64) -> String {
@@ -23,7 +22,7 @@ fn at(context: &Context<'_>, event: u64) -> String {
 pub(super) fn lines(
     context: &Context<'_>,
     options: &Options<Layout>,
-    (caches, cache): (&mut SharedCaches, &AllocationsCache),
+    (caches, indexes): (&mut SharedCaches, &AllocationIndexes),
     scene: &AllocationsScene,
     point: (i32, i32),
 ) -> Vec<String> {
@@ -45,7 +44,7 @@ pub(super) fn lines(
                 at(context, moment),
             ]
         }
-        Target::Free | Target::NotReserved => free_lines(context, options, (caches, cache), scene, point),
+        Target::Free | Target::NotReserved => free_lines(context, options, (caches, indexes), scene, point),
     }
 }
 
@@ -92,7 +91,7 @@ fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allo
 fn free_lines(
     context: &Context<'_>,
     options: &Options<Layout>,
-    (caches, cache): (&mut SharedCaches, &AllocationsCache),
+    (caches, indexes): (&mut SharedCaches, &AllocationIndexes),
     scene: &AllocationsScene,
     point: (i32, i32),
 ) -> Vec<String> {
@@ -103,8 +102,8 @@ fn free_lines(
     else {
         return Vec::new();
     };
-    let segments = cache.segments.device(context.device);
-    let (text, address, moment) = match map.hit((&cache.index, &rows), segments, (column, row as usize)) {
+    let segments = indexes.segments.device(context.device);
+    let (text, address, moment) = match map.hit((&indexes.index, &rows), segments, (column, row as usize)) {
         Some(AddressHit::Free { address, size, moment }) => (format!("{} free", ByteSize(size)), address, moment),
         Some(AddressHit::NotReserved { address, moment }) => ("not reserved".to_owned(), address, moment),
         Some(AddressHit::Allocation { .. }) | None => return Vec::new(),

@@ -9,7 +9,6 @@
 //! [`vramscope_insight::bands`] and [`vramscope_insight::address_map`] compute both layouts; an
 //! [`AllocationsScene`] adds positions and texts.
 
-mod cache;
 mod draw;
 mod geometry;
 mod labels;
@@ -23,11 +22,8 @@ mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::chart::draw_ticks;
-use vramscope_draw::group_style::GroupStyle;
-use vramscope_draw::picture::{MomentAxis, draw_moment, draw_notice, draw_pointer_text};
-use vramscope_draw::theme::Theme;
+use vramscope_draw::picture::{draw_moment, draw_notice, draw_pointer_text};
+use vramscope_draw::{Canvas, GroupStyle, MomentAxis, Theme, draw_ticks};
 use vramscope_insight::composition::OTHER_LAYER;
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::incremental::AllocationSearch;
@@ -42,17 +38,17 @@ use crate::view::{
     StoredOptions, View, ViewContent, ViewInfo, Work, group_choice, live_allocations, mode_choice,
 };
 
-use cache::AllocationsCache;
 pub use geometry::Geometry;
 use layers::{Layout, composition_now, group_command, grouping_of, is_by_address, layers, selected_layer};
 pub use outline::Outline;
+use picture::PictureSource;
 pub use scene::{AllocationsLayout, AllocationsScene, Target};
 
 /// The view "Allocations over time".
 #[derive(Default)]
 pub struct Allocations {
     options: Options<Layout>,
-    cache: AllocationsCache,
+    source: PictureSource,
     /// The search of the live allocations in the table.
     live: AllocationSearch,
     picture: Picture,
@@ -116,18 +112,18 @@ impl View for Allocations {
     }
 
     fn forget(&mut self) {
-        (self.cache, self.live, self.picture) = Default::default();
+        (self.source, self.live, self.picture) = Default::default();
     }
 
     fn work(&mut self, context: &Context<'_>, shared: &mut SharedCaches, max_events: u64) -> Result<Work, FormatError> {
         let max_changes = usize::try_from(max_events.saturating_mul(CHANGES_PER_EVENT)).unwrap_or(usize::MAX);
-        let shown = |cache: &AllocationsCache, shared: &mut SharedCaches| {
-            let waiting = waiting_text(context, &self.options, shared, cache);
-            (waiting, picture::picture_key(context, &self.options, shared, cache))
+        let shown = |source: &PictureSource, shared: &mut SharedCaches| {
+            let waiting = waiting_text(context, &self.options, shared, source);
+            (waiting, picture::picture_key(context, &self.options, shared, source))
         };
-        let before = shown(&self.cache, shared);
-        let has_more = advance(context, &self.options, (shared, &mut self.cache), max_changes)?;
-        Ok(Work { has_more, has_changed: before != shown(&self.cache, shared) })
+        let before = shown(&self.source, shared);
+        let has_more = advance(context, &self.options, (shared, &mut self.source), max_changes)?;
+        Ok(Work { has_more, has_changed: before != shown(&self.source, shared) })
     }
 
     fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
@@ -153,7 +149,7 @@ impl View for Allocations {
     fn hover(&mut self, context: &Context<'_>, shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
         self.picture.outlines = self.outlines(context, shared, point);
         let Some((scene, point)) = self.picture.shown().zip(point) else { return Vec::new() };
-        lines::lines(context, &self.options, (shared, &self.cache), scene, point)
+        lines::lines(context, &self.options, (shared, &self.source.indexes), scene, point)
     }
 
     fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, moment: ShownMoment) {
@@ -185,7 +181,7 @@ impl View for Allocations {
             PictureInput::DoubleClick => None,
             _ => return false,
         };
-        self.cache.set_zoom(is_by_address, zoom);
+        self.source.zoom = zoom.map(|range| (is_by_address, range));
         // A double click also shows the whole recording.
         input != PictureInput::DoubleClick
     }
@@ -215,8 +211,8 @@ impl Allocations {
     fn compute(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
         let axis = frame.axis();
         self.picture.scale = frame.scale;
-        let waiting = waiting_text(context, &self.options, shared, &self.cache);
-        let numbers = picture::picture_key(context, &self.options, shared, &self.cache);
+        let waiting = waiting_text(context, &self.options, shared, &self.source);
+        let numbers = picture::picture_key(context, &self.options, shared, &self.source);
         let Some(numbers) = numbers.filter(|_| waiting.is_none() && axis.edges().len() > 1) else {
             let text = Some(waiting.unwrap_or_default());
             let key = Some(frame.key(Vec::new()));
@@ -232,7 +228,7 @@ impl Allocations {
                 return false;
             }
             let geometry = Geometry::new(key.size, key.scale);
-            let scene = picture::scene(context, &self.options, (shared, &self.cache), (axis.edges(), geometry));
+            let scene = picture::scene(context, &self.options, (shared, &self.source), (axis.edges(), geometry));
             let Some(scene) = scene else { return false };
             shared.is_unfinished |= !scene.is_complete();
             self.picture = Picture {
@@ -246,7 +242,7 @@ impl Allocations {
             return true;
         }
         let Some(scene) = self.picture.scene.as_mut().filter(|scene| !scene.is_complete()) else { return false };
-        shared.is_unfinished |= picture::paint(context, &self.options, (shared, &self.cache), scene);
+        shared.is_unfinished |= picture::paint(context, &self.options, (shared, &self.source), scene);
         true
     }
 
@@ -288,17 +284,16 @@ impl Allocations {
 fn advance(
     context: &Context<'_>,
     options: &Options<Layout>,
-    (caches, cache): (&mut SharedCaches, &mut AllocationsCache),
+    (caches, source): (&mut SharedCaches, &mut PictureSource),
     max_changes: usize,
 ) -> Result<bool, FormatError> {
-    let Some(lifetimes) = context.lifetimes().filter(|_| context.history.is_nearly_read(context.recording)) else {
-        return Ok(false);
-    };
+    let history = context.device_history().filter(|_| context.history.is_nearly_read(context.recording));
+    let Some(history) = history else { return Ok(false) };
     let key = (context.device, grouping_of(options));
     let mut is_done = caches.compositions.step(context.recording, context.history, key, max_changes);
-    is_done &= cache.step_index(context, lifetimes, max_changes);
+    is_done &= source.indexes.step_index(&history, max_changes);
     if is_by_address(options) {
-        let (has_segments, missing) = cache.step_segments(context, max_changes as u64)?;
+        let (has_segments, missing) = source.indexes.step_segments(&history, max_changes as u64)?;
         is_done &= has_segments;
         if !missing.is_empty() {
             caches.missing = missing;
@@ -313,9 +308,9 @@ fn waiting_text(
     context: &Context<'_>,
     options: &Options<Layout>,
     caches: &mut SharedCaches,
-    cache: &AllocationsCache,
+    source: &PictureSource,
 ) -> Option<String> {
-    let Some(lifetimes) = context.lifetimes() else {
+    let Some(history) = context.device_history() else {
         let text = if context.is_history_complete { "Nothing was allocated on this device." } else { READING };
         return Some(text.to_owned());
     };
@@ -325,14 +320,14 @@ fn waiting_text(
         let known = context.recording.end_event().saturating_sub(first);
         return Some(format!("Reading the recording: {}", tenths(read, known)));
     }
-    if picture::picture_key(context, options, caches, cache).is_some() {
+    if picture::picture_key(context, options, caches, source).is_some() {
         return None;
     }
-    let (done, total) = cache.progress(lifetimes);
+    let (done, total) = source.indexes.progress(&history);
     if done < total {
         return Some(format!("Arranging the allocations: {}", tenths(done, total)));
     }
-    let (done, total) = cache.segment_progress(context);
+    let (done, total) = source.indexes.segment_progress(&history);
     if is_by_address(options) && done < total {
         return Some(format!("Reading the segments: {}", tenths(done, total)));
     }

@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 
 use crate::testing::{self, command, load_fixture, view_pictures};
-use vramscope_draw::bitmap::{Bitmap, Color};
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Color, Theme};
 use vramscope_trace::{ByteSize, Counters, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::model::Origin;

@@ -2,22 +2,21 @@
 
 use std::ops::Range;
 
-use vramscope_draw::group_style::GroupStyle;
+use vramscope_draw::GroupStyle;
 use vramscope_insight::address_map::AddressMap;
 use vramscope_insight::bands::BandLayout;
 use vramscope_insight::composition::{LAYERS, OTHER_LAYER};
 use vramscope_insight::group::{GroupBy, Groupings};
+use vramscope_insight::incremental::AllocationIndexes;
 use vramscope_insight::query::Now;
 use vramscope_trace::Allocation;
 
-use crate::command::Command;
-use crate::view::{Context, Options, SharedCaches, ShownFilter, select_command};
-
-use super::cache::AllocationsCache;
 use super::geometry::Geometry;
 use super::layers::{Layout, group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name};
 use super::outline::Outline;
 use super::scene::{AllocationsContent, AllocationsLayout, AllocationsScene, Target};
+use crate::command::Command;
+use crate::view::{Context, Options, SharedCaches, ShownFilter, select_command};
 
 /// Maximum number of allocations of the picture by address that are painted in one frame, at about
 /// 100 ns each.
@@ -25,6 +24,28 @@ const MAP_ROWS: usize = 30_000;
 /// Minimum length in bytes of the part of the vertical axis that the picture of all allocations
 /// shows; zooming in stops there.
 const LEAST_BYTES: u64 = 4096;
+
+/// The indexes behind the picture, and the zoom of its vertical axis.
+#[derive(Default)]
+pub(super) struct PictureSource {
+    pub(super) indexes: AllocationIndexes,
+    /// Whether the layout is by address, and the part of its vertical axis that is shown, in bytes;
+    /// `None` for all of it.
+    pub(super) zoom: Option<(bool, Range<u64>)>,
+}
+
+impl PictureSource {
+    /// Returns the part of the vertical axis, in bytes, that the layout by address
+    /// (`is_by_address`) or the stacked layout shows; `None` for all of it.
+    fn zoom(&self, is_by_address: bool) -> Option<Range<u64>> {
+        self.zoom.as_ref().filter(|(of, _)| *of == is_by_address).map(|(_, range)| range.clone())
+    }
+
+    /// Returns true if the indexes that a layout needs have been complete once.
+    fn is_ready(&self, context: &Context<'_>, is_by_address: bool) -> bool {
+        context.device_history().is_some_and(|history| self.indexes.is_ready(&history, is_by_address))
+    }
+}
 
 /// The inputs of the picture of all allocations, apart from its columns and size; the picture is
 /// computed again when they change.
@@ -41,10 +62,10 @@ pub(super) fn picture_key(
     context: &Context<'_>,
     options: &Options<Layout>,
     caches: &mut SharedCaches,
-    cache: &AllocationsCache,
+    source: &PictureSource,
 ) -> Option<PictureKey> {
     let (by, is_by_address) = (grouping_of(options), is_by_address(options));
-    if !cache.is_ready(context, is_by_address) {
+    if !source.is_ready(context, is_by_address) {
         return None;
     }
     let composition = caches.compositions.get(context.device, by)?;
@@ -52,13 +73,13 @@ pub(super) fn picture_key(
     let until = composition.until();
     let layers = layers(context, by, caches);
     let selected = selected_layer(context, by, caches, &layers);
-    let zoom = cache.zoom(is_by_address).unwrap_or_default();
+    let zoom = source.zoom(is_by_address).unwrap_or_default();
     let by = GroupBy::ALL.iter().position(|other| *other == by).unwrap_or(0) as u64;
     let selected = selected.map_or(u64::MAX, u64::from);
     let (device, generation) = (u64::from(context.device.0), context.history.generation());
     let filter = outlined_filter(context, caches).map_or(0, |filter| filter.key);
     let chosen = vec![device, generation, by, u64::from(is_by_address), selected, zoom.start, zoom.end, filter];
-    Some(PictureKey { chosen, until: [until].into_iter().chain(cache.until()).collect() })
+    Some(PictureKey { chosen, until: [until].into_iter().chain(source.indexes.until()).collect() })
 }
 
 /// Computes the picture of all allocations with a column between each two moments of `edges`;
@@ -66,11 +87,11 @@ pub(super) fn picture_key(
 pub(super) fn scene(
     context: &Context<'_>,
     options: &Options<Layout>,
-    (caches, cache): (&mut SharedCaches, &AllocationsCache),
+    (caches, source): (&mut SharedCaches, &PictureSource),
     (edges, geometry): (&[u64], Geometry),
 ) -> Option<AllocationsScene> {
     let (by, is_by_address) = (grouping_of(options), is_by_address(options));
-    if edges.len() < 2 || !cache.is_ready(context, is_by_address) {
+    if edges.len() < 2 || !source.is_ready(context, is_by_address) {
         return None;
     }
     let layers = layers(context, by, caches);
@@ -78,18 +99,18 @@ pub(super) fn scene(
     let SharedCaches { compositions, groupings, .. } = caches;
     let (series, rows) = compositions.get(context.device, by)?.source(context.history, context.device)?;
     let columns = series.columns(&rows, edges);
-    let zoom = cache.zoom(is_by_address);
+    let zoom = source.zoom(is_by_address);
     let layout = if is_by_address {
         let moments = columns.iter().map(|column| column.moment).collect();
-        let segments = cache.segments.device(context.device);
+        let segments = source.indexes.segments.device(context.device);
         let mut map = AddressMap::new(segments, moments, zoom, geometry.height());
-        map.step((&cache.index, &rows), series, MAP_ROWS);
+        map.step((&source.indexes.index, &rows), series, MAP_ROWS);
         AllocationsLayout::ByAddress(map)
     } else {
         let highest = columns.iter().map(|column| column.total).max().unwrap_or(0);
         let visible = zoom.unwrap_or(0..highest.saturating_add(highest / 12).max(1));
-        let source = (&cache.index, &rows);
-        AllocationsLayout::Stacked(BandLayout::new(source, series, &columns, &visible, geometry.height()))
+        let index = (&source.indexes.index, &rows);
+        AllocationsLayout::Stacked(BandLayout::new(index, series, &columns, &visible, geometry.height()))
     };
     let mut styles = [GroupStyle::Other; LAYERS];
     for (style, layer) in styles.iter_mut().take(usize::from(OTHER_LAYER)).zip(&layers) {
@@ -126,14 +147,14 @@ fn outline_matches(context: &Context<'_>, caches: &SharedCaches, scene: &mut All
 pub(super) fn paint(
     context: &Context<'_>,
     options: &Options<Layout>,
-    (caches, cache): (&mut SharedCaches, &AllocationsCache),
+    (caches, source): (&mut SharedCaches, &PictureSource),
     scene: &mut AllocationsScene,
 ) -> bool {
     let SharedCaches { compositions, groupings, .. } = caches;
     let composition = compositions.get(context.device, grouping_of(options));
-    let source = composition.and_then(|one| one.source(context.history, context.device));
-    let (Some(map), Some((series, rows))) = (scene.map_mut(), source) else { return false };
-    let is_complete = map.step((&cache.index, &rows), series, MAP_ROWS);
+    let rows = composition.and_then(|one| one.source(context.history, context.device));
+    let (Some(map), Some((series, rows))) = (scene.map_mut(), rows) else { return false };
+    let is_complete = map.step((&source.indexes.index, &rows), series, MAP_ROWS);
     scene.update_names(context.typesetter, &mut |row| site_of(context, groupings, row));
     outline_matches(context, caches, scene);
     !is_complete

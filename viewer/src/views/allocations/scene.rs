@@ -1,8 +1,6 @@
 //! Computes the texts and positions of the "Allocations" view, without colors.
 
-use vramscope_draw::axis::Axis;
-use vramscope_draw::group_style::GroupStyle;
-use vramscope_draw::text::Typesetter;
+use vramscope_draw::{Axis, GroupStyle, Typesetter};
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_insight::composition::{AllocationRows, LAYERS};

@@ -1,9 +1,6 @@
 //! Checks that the painted pixels, the objects under them, and the layouts agree.
 
-use vramscope_draw::bitmap::{Bitmap, Color, Rect};
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Canvas, Color, Rect, Theme, Typesetter};
 use vramscope_insight::address_map::{AddressMap, SegmentSpans};
 use vramscope_insight::bands::{BandIndex, BandLayout};
 use vramscope_insight::composition::{

@@ -5,8 +5,7 @@ mod figures;
 mod page_tests;
 mod summary;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Canvas, Theme};
 use vramscope_insight::difference::{DifferenceKind, DifferenceRow, MomentFigures, change_text, differences};
 use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_insight::placement::recorded_settings;

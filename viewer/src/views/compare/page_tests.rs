@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::testing::{command, load_fixture, open, view_pictures};
 use serde_json::Value;
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::{GroupBy, Grouping};
@@ -10,8 +9,15 @@ use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
-use vramscope_viewer::protocol::{FrameRequest, PageUpdate, PaneContent, Screen, Surface};
+use vramscope_viewer::protocol::{
+    Action, FrameRequest, PageUpdate, PaneContent, Pointer, PointerKind, Screen, Surface,
+};
 use vramscope_viewer::ui::Node;
+use vramscope_viewer::view::Topic;
+use vramscope_viewer::views::ViewId;
+
+use crate::testing::page::draw_panes;
+use crate::testing::{command, load_fixture, open, view_pictures};
 
 /// Runs commands and draws until nothing changes; returns the last frame that had a content of the
 /// view, with that content.
@@ -243,6 +249,26 @@ fn recordings_that_cannot_be_compared_are_refused() {
     assert!(session.compare_with("x", load_fixture("ring_small.pickle.gz").recording).is_err());
     let mut session = open("ring_small.pickle.gz");
     assert!(session.compare_with("x", Recording::new()).is_err());
+}
+
+#[test]
+fn recordings_with_steps_are_compared_on_one_axis_of_steps() {
+    let mut session = open("tour/gpt_varlen.vram");
+    let other = load_fixture("tour/gpt_varlen_expandable.vram").recording;
+    session.compare_with("gpt_varlen_expandable.vram", other).expect("both have events");
+    let mut under_pointer = |command: &str| {
+        draw_panes(&mut session, &[command]);
+        let surface = session.panes.surface_of(ViewId::about(Topic::Comparison)).expect("a pane shows it");
+        let (kind, x, y) = (PointerKind::Move, 400.0, 150.0);
+        let pointer = Pointer { surface, kind, x, y, shift: false, ctrl: false, alt: false, is_touch: false };
+        let request = FrameRequest { actions: vec![Action::Pointer(pointer)], ..FrameRequest::default() };
+        let frame = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
+        let state: Value = serde_json::from_str(&frame.state).expect("an object");
+        state["view"]["pointer_text"][0].as_str().unwrap_or_default().to_owned()
+    };
+    assert!(under_pointer("number compare 0").starts_with("step "));
+    assert!(under_pointer("number compare 1").starts_with("event "));
+    assert!(under_pointer("number compare 2").ends_with(" after the start"));
 }
 
 #[test]

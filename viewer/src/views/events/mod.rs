@@ -1,5 +1,8 @@
 //! The list of all events, or of the events that match a filter.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::events::{EventListError, EventRow, MatchSearch};
 use vramscope_insight::group::{GroupBy, Grouping, pool_name};
 use vramscope_insight::incremental::{EventSearch, FoundEvents};

@@ -1,5 +1,8 @@
 //! Out-of-memory errors: why each request failed, and who held the memory.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use serde_json::Value;
 use vramscope_insight::failures::{FailureCard, OomCause, ReservedCap};
 use vramscope_insight::group::{GroupBy, Grouping};
@@ -51,7 +54,7 @@ const HOLDERS: usize = 6;
 /// Returns the content of the view "Out of memory": a card for every out-of-memory error of the
 /// recording.
 fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent {
-    let cards = match caches.failures(context.recording) {
+    let cards = match caches.failures.failures(context.recording) {
         Ok(failures) => failures.cards(context.recording),
         Err(error) => return ViewContent::message(format!("The failures cannot be read: {error}")),
     };
@@ -59,7 +62,7 @@ fn content(context: &Context<'_>, caches: &mut SharedCaches) -> ViewContent {
         let content = ViewContent::message("No request failed in this recording.");
         return ViewContent { table: Some(table(context, &cards)), ..content };
     }
-    let placements = caches.failed_placements(context.recording).map(<[_]>::to_vec).unwrap_or_default();
+    let placements = caches.failures.placements(context.recording).map(<[_]>::to_vec).unwrap_or_default();
     let summary = format!("{} in this recording", Count(cards.len() as u64).of("failed request", "failed requests"));
     let mut content = vec![Element::text(Tag::P, summary).with_class("summary").into()];
     let by_site = caches.groupings.get(GroupBy::Site, context.recording);

@@ -1,10 +1,7 @@
 //! Draws a [`FlameScene`].
 
-use vramscope_draw::bitmap::{Bitmap, Color, Rect, opaque};
 use vramscope_draw::picture::{px, text_color};
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::Align;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Align, Bitmap, Color, Rect, Surface, Theme, opaque};
 
 use super::scene::{BoxStyle, FlameBox, FlameScene, PADDING, TEXT};
 

@@ -15,9 +15,7 @@ mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::group_style::GroupStyle;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Canvas, GroupStyle, Theme};
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DeviceState};

@@ -1,21 +1,15 @@
 //! The flame graph, as the page and scripts get it.
 
-use crate::testing::{command, open, view_pictures};
+use std::collections::HashMap;
+
 use serde_json::Value;
 use vramscope_trace::{Recording, Replay};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
 
-/// Returns the rows of the view.
-fn rows(session: &mut Session, options: &str) -> Vec<Value> {
-    let rows = session.rows("flame", options).expect("the view has rows");
-    serde_json::from_str(&rows).expect("a list of objects")
-}
-
-/// Returns the number in a field of a row.
-fn number(row: &Value, field: &str) -> u64 {
-    row[field].as_u64().unwrap_or_else(|| panic!("{field} of {row}"))
-}
+use crate::testing::page::{draw_panes, text};
+use crate::testing::rows::{number, rows, sum};
+use crate::testing::{command, open, view_pictures};
 
 /// Returns the active bytes and the number of blocks at a moment.
 fn active(recording: &Recording, event: u64, session: &Session) -> (u64, u64) {
@@ -51,7 +45,7 @@ fn rows_add_up_to_the_active_bytes() {
             let event = random.u64(session.model.recording().first_event()..=end);
             let (bytes, blocks) = active(session.model.recording(), event, &session);
             for mode in ["moment", "moment-unfolded"] {
-                let rows = rows(&mut session, &format!(r#"{{"event": {event}, "mode": "{mode}"}}"#));
+                let rows = rows(&mut session, "flame", &format!(r#"{{"event": {event}, "mode": "{mode}"}}"#));
                 let own: u64 = rows.iter().map(|row| number(row, "self_bytes")).sum();
                 assert_eq!(
                     (number(&rows[0], "bytes"), number(&rows[0], "blocks"), own),
@@ -62,15 +56,15 @@ fn rows_add_up_to_the_active_bytes() {
             }
         }
         let peak = session.model.peak_event(vramscope_viewer::model::PeakKind::Allocated);
-        let at_peak = rows(&mut session, &format!(r#"{{"event": {peak}}}"#));
-        assert_eq!(rows(&mut session, r#"{"mode": "peak"}"#), at_peak, "{name}");
+        let at_peak = rows(&mut session, "flame", &format!(r#"{{"event": {peak}}}"#));
+        assert_eq!(rows(&mut session, "flame", r#"{"mode": "peak"}"#), at_peak, "{name}");
     }
 }
 
 #[test]
 fn range_has_the_bytes_that_were_allocated_in_it() {
     let mut session = open("mlp_train.pickle.zst");
-    let rows = rows(&mut session, r#"{"mode": "range", "from": 100, "to": 900}"#);
+    let rows = rows(&mut session, "flame", r#"{"mode": "range", "from": 100, "to": 900}"#);
     let mut replay = Replay::new();
     let recording = session.model.recording();
     let allocated: u64 = (100..900)
@@ -122,6 +116,41 @@ fn click_zooms_into_a_call_and_out_again() {
     assert_eq!(again, zoomed);
     let escaped = shown(&mut session, vec![command("deselect")]);
     assert_eq!(escaped, all);
+}
+
+#[test]
+fn flame_graph_by_group_has_the_bytes_of_the_table() {
+    let mut session = open("tour/gpt_varlen.vram");
+    for by in ["function", "module", "category", "file", "line"] {
+        let options = format!(r#"{{"by": "{by}"}}"#);
+        let flame = rows(&mut session, "flame", &options);
+        let sites = rows(&mut session, "sites", &options);
+        assert_eq!(sum(&flame, "self_bytes"), sum(&sites, "bytes"), "{by}");
+        assert_eq!(flame[0]["bytes"].as_u64(), Some(sum(&sites, "bytes")), "{by}");
+        if matches!(by, "function" | "category" | "line") {
+            let top: HashMap<&str, u64> = flame
+                .iter()
+                .filter(|row| row["level"] == 1)
+                .map(|row| (row["name"].as_str().expect("a text"), row["bytes"].as_u64().expect("a number")))
+                .collect();
+            for row in &sites {
+                assert_eq!(
+                    top.get(row["name"].as_str().expect("a text")).copied(),
+                    row["bytes"].as_u64(),
+                    "{by} {row}"
+                );
+            }
+        }
+    }
+    let [pane, _] = draw_panes(&mut session, &["pane 0 flame", "by flame category"]);
+    assert!(text(&pane.legend).contains("a color for each category"), "{}", text(&pane.legend));
+    assert!(session.link().fragment().contains("flame;by:category"));
+    let zoom = rows(&mut session, "flame", r#"{"by": "category"}"#)[1]["path"].clone();
+    let zoom = u64::from_str_radix(zoom.as_str().expect("a text").trim_start_matches("0x"), 16).expect("a number");
+    let [pane, _] = draw_panes(&mut session, &[&format!("number flame {zoom}")]);
+    assert!(text(&pane.content).contains("show all"));
+    let [pane, _] = draw_panes(&mut session, &["by flame line"]);
+    assert!(!text(&pane.content).contains("show all"), "another grouping shows everything");
 }
 
 #[test]

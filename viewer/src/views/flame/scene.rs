@@ -1,10 +1,7 @@
 //! Computes the positions and labels of a flame graph's boxes, without colors.
 
-use vramscope_draw::bitmap::{Bitmap, Rect};
-use vramscope_draw::group_style::GroupStyle;
 use vramscope_draw::picture::px;
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::GROUP_COLORS;
+use vramscope_draw::{Bitmap, GROUP_COLORS, GroupStyle, Rect, Typesetter};
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{ByteSize, Count, Definitions, Percent};
 

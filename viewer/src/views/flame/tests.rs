@@ -1,9 +1,6 @@
 //! Checks that the painted pixels, the objects under them, and the graph agree.
 
-use vramscope_draw::bitmap::{Bitmap, Color, Rect};
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::text::Typesetter;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Canvas, Color, Rect, Theme, Typesetter};
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{Definition, Definitions, Frame as StackFrame, Interner};
 

@@ -3,29 +3,27 @@
 //!
 //! `fragmentation_chart` draws the picture, for reports, too.
 
-mod cache;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::picture::{MomentAxis, draw_moment};
-use vramscope_draw::theme::Theme;
+use vramscope_draw::picture::draw_moment;
+use vramscope_draw::{Canvas, MomentAxis, Theme};
 use vramscope_insight::group::{pool_name, stream_name};
+use vramscope_insight::incremental::{CrossingSearch, FirstCrossing, FragmentationAnalysis, FragmentationSource};
 use vramscope_insight::placement::recorded_settings;
-use vramscope_insight::pools::{FragmentationColumn, device_usage, pool_rows};
+use vramscope_insight::pools::{FragmentationColumn, FragmentationCrossing, device_usage, pool_rows};
 use vramscope_pool::Settings;
-use vramscope_trace::{Count, Metrics, Percent, metrics_by_group};
+use vramscope_trace::{ByteSize, Count, FreeSpace, Metrics, Percent, metrics_by_group, site_name};
 
 use crate::command::Command;
-use crate::fragmentation_chart::{FragmentationContent, FragmentationScene};
+use crate::details;
+use crate::fragmentation_chart::{DEFAULT_PERCENT, FragmentationContent, FragmentationScene};
 use crate::timeline::moment_text;
 use crate::ui::{Element, Node, Tag, swatch};
 use crate::view::{
     Cell, Context, Options, PictureFrame, PictureKey, Pixel, QUIET_FRAMES, Registered, SharedCaches, ShownMoment,
-    StoredOptions, Table, TableBuilder, Topic, View, ViewContent, ViewInfo, modes, number_field,
+    StoredOptions, Table, TableBuilder, Topic, View, ViewContent, ViewInfo, event_link, modes, number_field,
 };
-
-use cache::{FragmentationCache, Search, threshold_percent};
 
 modes! {
     /// The table that scripts get.
@@ -40,7 +38,7 @@ modes! {
 #[derive(Default)]
 pub struct Fragmentation {
     options: Options<Mode>,
-    cache: FragmentationCache,
+    analysis: FragmentationAnalysis,
     scene: Option<FragmentationScene>,
     key: Option<PictureKey>,
     /// Frames after which the columns are computed from the events; `None` if they have been.
@@ -72,17 +70,17 @@ impl View for Fragmentation {
     }
 
     fn content(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ViewContent {
-        content(context, &self.options, shared, &mut self.cache)
+        content(context, &self.options, shared, &mut self.analysis)
     }
 
     fn forget(&mut self) {
-        (self.cache, self.key) = (FragmentationCache::default(), None);
+        (self.analysis, self.key) = (FragmentationAnalysis::default(), None);
     }
 
     fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
-        advance(context, &self.options, shared, &mut self.cache);
+        advance(context, &self.options, shared, &mut self.analysis);
         let percent = threshold_percent(&self.options);
-        let crossing = self.cache.crossing().map(|found| (found.crossing.event, found.crossing.fragmentation));
+        let crossing = self.analysis.crossing().map(|found| (found.event, found.fragmentation));
         let key = |requests: Option<u64>| {
             frame.chart_key(vec![
                 context.device.0.into(),
@@ -93,7 +91,7 @@ impl View for Fragmentation {
                 context.is_history_complete.into(),
             ])
         };
-        let is_new = self.scene.is_none() || self.key.as_ref() != Some(&key(self.cache.requests_until()));
+        let is_new = self.scene.is_none() || self.key.as_ref() != Some(&key(self.analysis.requests_until()));
         let axis = frame.axis();
         let edges = axis.edges();
         let events = edges.last().zip(edges.first()).map_or(0, |(last, first)| last - first);
@@ -108,9 +106,10 @@ impl View for Fragmentation {
         if !is_exact && !is_new {
             return false;
         }
+        let source = source(context);
         let columns = match is_exact {
-            true => self.cache.columns(context, edges),
-            false => self.cache.quick_columns(context, edges),
+            true => self.analysis.columns(&source, edges),
+            false => self.analysis.quick_columns(&source, edges),
         };
         let content = FragmentationContent {
             axis: axis.clone(),
@@ -121,7 +120,7 @@ impl View for Fragmentation {
         };
         let scene = FragmentationScene::new(content, frame.size, frame.scale);
         // Collecting the largest requests is part of computing the columns.
-        (self.key, self.scene) = (Some(key(self.cache.requests_until())), Some(scene));
+        (self.key, self.scene) = (Some(key(self.analysis.requests_until())), Some(scene));
         true
     }
 
@@ -158,14 +157,47 @@ impl View for Fragmentation {
     }
 }
 
+/// Returns the inputs of the analysis.
+fn source<'a>(context: &Context<'a>) -> FragmentationSource<'a> {
+    let Context { recording, history, marks, device, .. } = *context;
+    FragmentationSource { recording, history, marks, device }
+}
+
+/// Returns the threshold of fragmentation, in percent (at most 100), whose first crossing is
+/// searched.
+fn threshold_percent(options: &Options<Mode>) -> u64 {
+    options.number.unwrap_or(DEFAULT_PERCENT).min(100)
+}
+
+/// Continues collecting the largest requests once the history is complete. Returns true if the next
+/// frame must continue.
+fn update_requests(context: &Context<'_>, analysis: &mut FragmentationAnalysis) -> bool {
+    context.is_history_complete && analysis.update_requests(&source(context))
+}
+
+/// Returns at most `rows` columns of the table of metrics over time.
+fn over_time<'a>(
+    context: &Context<'_>,
+    analysis: &'a mut FragmentationAnalysis,
+    rows: u64,
+) -> &'a [FragmentationColumn] {
+    analysis.over_time(&source(context), context.range, !context.has_range, rows)
+}
+
 /// Continues the computations of the view "Fragmentation" (for its picture and its content) by one
 /// frame's work.
-fn advance(context: &Context<'_>, options: &Options<Mode>, caches: &mut SharedCaches, cache: &mut FragmentationCache) {
-    let was_found = cache.crossing().is_some();
-    let is_unfinished = cache.search(context, threshold_percent(options)) | cache.update_requests(context);
-    caches.missing.append(&mut cache.missing);
+fn advance(
+    context: &Context<'_>,
+    options: &Options<Mode>,
+    caches: &mut SharedCaches,
+    analysis: &mut FragmentationAnalysis,
+) {
+    let was_found = analysis.crossing().is_some();
+    let is_unfinished =
+        analysis.search(&source(context), threshold_percent(options)) | update_requests(context, analysis);
+    caches.missing.append(&mut analysis.missing);
     // The picture shows the result in the next frame.
-    caches.is_unfinished |= is_unfinished || was_found != cache.crossing().is_some();
+    caches.is_unfinished |= is_unfinished || was_found != analysis.crossing().is_some();
 }
 
 /// Returns the content of the view "Fragmentation": when fragmentation first exceeded the
@@ -174,7 +206,7 @@ fn content(
     context: &Context<'_>,
     options: &Options<Mode>,
     caches: &mut SharedCaches,
-    cache: &mut FragmentationCache,
+    analysis: &mut FragmentationAnalysis,
 ) -> ViewContent {
     let percent = threshold_percent(options);
     let settings = recorded_settings(context.recording.info());
@@ -182,19 +214,19 @@ fn content(
     let mut content = ViewContent { legend: legend(context.theme), ..ViewContent::with_controls(controls) };
     if options.mode == Some(Mode::OverTime) {
         let rows = options.rows.limit.unwrap_or(ROWS_OVER_TIME.0).min(ROWS_OVER_TIME.1);
-        caches.is_unfinished |= cache.update_requests(context);
-        return content.with_table(table_over_time(context, cache.over_time(context, rows)));
+        caches.is_unfinished |= update_requests(context, analysis);
+        return content.with_table(table_over_time(context, over_time(context, analysis, rows)));
     }
     let table = table_of_moment(context, &settings);
     if options.rows.limit.is_some() {
         content.table = Some(table);
         return content;
     }
-    advance(context, options, caches, cache);
-    content.content.push(crossing_node(context, cache, percent));
+    advance(context, options, caches, analysis);
+    content.content.push(crossing_node(context, analysis, percent));
     content = content.with_element(Element::text(Tag::H2, "At this moment")).with_table(table);
     let over_time = if context.history.until() > context.recording.first_event() {
-        let mut rows = cache.over_time(context, ROWS_OVER_TIME.0).to_vec();
+        let mut rows = over_time(context, analysis, ROWS_OVER_TIME.0).to_vec();
         // Parts of the range without events repeat the row before them.
         rows.dedup_by_key(|row| row.moment);
         table_over_time(context, &rows).element()
@@ -207,21 +239,49 @@ fn content(
 
 /// Returns a text on the first moment with a fragmentation above `percent`, or on the search for
 /// it.
-fn crossing_node(context: &Context<'_>, cache: &FragmentationCache, percent: u64) -> Node {
+fn crossing_node(context: &Context<'_>, analysis: &FragmentationAnalysis, percent: u64) -> Node {
     let plain = |text: String| Element::text(Tag::P, text).with_class("summary").into();
-    if let Some(error) = &cache.error {
+    if let Some(error) = &analysis.error {
         return plain(format!("The first moment above {percent}% is not known: {error}"));
     }
-    match &cache.search {
-        Some(Search { crossing: Some(crossing), .. }) => crossing.element(context, percent).into(),
-        Some(Search { searched_until: Some(_), .. }) => plain(format!("Fragmentation never exceeds {percent}%.")),
-        Some(search) => {
-            let first = context.recording.first_event();
-            let (done, all) = (search.search.moment() - first, context.recording.end_event() - first);
+    match analysis.searched(context.recording) {
+        CrossingSearch::Found(crossing) => crossing_element(context, crossing, percent).into(),
+        CrossingSearch::NotFound => plain(format!("Fragmentation never exceeds {percent}%.")),
+        CrossingSearch::Searching(done, all) => {
             plain(format!("Looking for the first moment above {percent}%: {}", Percent::of(done, all)))
         }
-        None => plain(format!("Looking for the first moment above {percent}%")),
+        CrossingSearch::Waiting => plain(format!("Looking for the first moment above {percent}%")),
     }
+}
+
+/// Returns sentences about when and why fragmentation first exceeded `percent`.
+fn crossing_element(context: &Context<'_>, first: &FirstCrossing, percent: u64) -> Element {
+    let FragmentationCrossing { event: moment, time_ns, fragmentation } = first.crossing;
+    let text = Element::new(Tag::P).with_class("summary");
+    let text = match first.event {
+        Some(_) => text.with_text(format!("Fragmentation first passed {percent}% at ")),
+        None => text.with_text(format!("Fragmentation is above {percent}% from the beginning, ")),
+    };
+    let mut rest = format!(" ({})", moment_text(context.recording, time_ns));
+    if !first.spans.is_empty() {
+        rest += &format!(" in {}", first.spans.join(" › "));
+    }
+    if let Some(event) = &first.event {
+        let definitions = context.definitions();
+        rest += &format!(": {}", details::of_event(event, definitions));
+        if let Some(site) = event.kind.site() {
+            rest += &format!(", by {}", site_name(definitions, site));
+        }
+    }
+    let FreeSpace { total, blocks, largest } = first.free;
+    rest += &format!(
+        ". It was {} then: {} free in {}, the largest {}.",
+        Percent(fragmentation),
+        ByteSize(total),
+        Count(blocks).of("block", "blocks"),
+        ByteSize(largest)
+    );
+    text.with_child(event_link(moment)).with_text(rest)
 }
 
 /// Returns the legend of the fragmentation picture's colors.

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Canvas, Theme};
 use vramscope_insight::query::Now;
 use vramscope_trace::{Block, DeviceState};
 
@@ -46,6 +45,7 @@ pub(super) struct MapOptions {
     pub(super) color_by: ColorBy,
     /// Scale, order of the rows, zoom and scroll position.
     pub(super) view: MapView,
+    /// The options that every view has; the filter is the size of a request to place.
     pub(super) others: Options,
 }
 
@@ -136,12 +136,7 @@ impl Heatmap {
     fn propose(&mut self, context: &Context<'_>, shared: &mut SharedCaches) {
         let size = self.options.filter().to_owned();
         let is_new = self.picture.revealed_size != size;
-        self.picture.proposed = None;
-        if !size.is_empty() {
-            let settings = shared.settings(context);
-            let found = fit::fit(context, &size, &settings, &mut shared.fit);
-            self.picture.proposed = found.and_then(Result::ok).and_then(fit::outlined_range);
-        }
+        self.picture.proposed = shared.placement_of(context, &size).and_then(Result::ok).and_then(fit::outlined_range);
         let layout = self.picture.scene.as_ref().map(|scene| &scene.layout).filter(|_| is_new);
         if let Some(view) = layout.zip(self.picture.proposed).and_then(|(layout, (address, _))| layout.reveal(address))
         {

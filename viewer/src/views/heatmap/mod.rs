@@ -6,8 +6,7 @@ mod map;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::theme::{Texture, Theme};
+use vramscope_draw::{Canvas, Texture, Theme};
 use vramscope_trace::{ByteSize, DeviceState};
 
 use crate::command::{Command, Field};
@@ -67,13 +66,7 @@ impl View for Heatmap {
             legend: legend(entries, &self.options, context.theme),
             ..ViewContent::with_controls(controls)
         };
-        if !others.filter.is_empty() {
-            let settings = shared.settings(context);
-            content.content.extend(
-                fit::fit(context, &others.filter, &settings, &mut shared.fit)
-                    .map(|found| fit::fit_card(context, found).into()),
-            );
-        }
+        content.content.extend(fit::fit_card(context, &others.filter, shared).map(Node::from));
         content
     }
 

@@ -1,6 +1,5 @@
 //! The heatmap's controls, legend, pointer and keys; selected groups and allocations; links.
 
-use crate::testing::{command, load, open, view_pictures};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Allocation, ByteSize, DeviceId, Lifetimes};
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
@@ -10,10 +9,12 @@ use vramscope_viewer::protocol::{
     Action, FrameRequest, PageUpdate, PaneContent, Pointer, PointerKind, Screen, Surface,
 };
 use vramscope_viewer::segment_map::{ColorBy, Scaling, SortBy, View};
-use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
+use vramscope_viewer::ui::{Attribute, Node, Tag};
 use vramscope_viewer::views::heatmap::Heatmap;
 
+use crate::testing::page::{attribute, elements, text};
 use crate::testing::samples::{Sample, bytes};
+use crate::testing::{command, load, open, view_pictures};
 
 const PANE: (u32, u32) = (700, 320);
 
@@ -118,27 +119,6 @@ impl Shown {
 /// Returns a text without non-breaking spaces.
 fn plain(text: &str) -> String {
     text.replace('\u{a0}', " ")
-}
-
-fn text(nodes: &[Node]) -> String {
-    let wrapped = Element { children: nodes.to_vec(), ..Element::new(Tag::Div) };
-    plain(&wrapped.text_content())
-}
-
-/// Returns the elements of a type below nodes, in order.
-fn elements(nodes: &[Node], tag: Tag) -> Vec<&Element> {
-    let mut found = Vec::new();
-    for node in nodes {
-        if let Node::Element(element) = node {
-            found.extend(Some(element).filter(|element| element.tag == tag));
-            found.extend(elements(&element.children, tag));
-        }
-    }
-    found
-}
-
-fn attribute(element: &Element, name: Attribute) -> Option<&str> {
-    element.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
 }
 
 /// Returns the chosen values of the fields in a pane's header.

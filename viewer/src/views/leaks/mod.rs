@@ -1,11 +1,11 @@
 //! Leaks and growth: groups that grow from step to step, and allocations that are never freed.
 
-use std::collections::{HashMap, HashSet};
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
 
-use vramscope_insight::frames::{FrameView, StackRow};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::incremental::{DeviceHistory, StepAnalysis, UnfreedAnalysis, UnfreedRows};
-use vramscope_insight::leaks::{Leak, LeakSearch, blocks_older_than};
+use vramscope_insight::leaks::{Leak, LeakSearch, blocks_older_than, common_frame};
 use vramscope_insight::steps::{GrowingGroups, Growth, MIN_GROWTH_STEPS, StepMemory};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, Count};
@@ -56,9 +56,6 @@ const VIEW: &str = Leaks::INFO.name;
 const DEFAULT_AGE_STEPS: u64 = 10;
 /// Maximum number of old blocks that are listed, the largest ones.
 const LARGEST_OLD: usize = 10;
-/// Divisor of a leak's growth that gives the bytes other lines may contribute (a hundredth) while
-/// one line is still named as the origin.
-const NEGLIGIBLE_GROWTH_PART: u64 = 100;
 
 /// Returns the content of the view "Leaks and growth": groups that grow from step to step, and
 /// allocations that are never freed.
@@ -155,7 +152,7 @@ fn verdict(
                 Count(leaks.len() as u64).of("site", "sites"),
                 unbroken_size(bytes_per_step)
             );
-            match common_frame(context, leaks, by_site) {
+            match common_frame(context.definitions(), leaks, by_site) {
                 Some((frame, through)) if through == bytes_per_step => format!("{text}, all through {}.", frame.label),
                 Some((frame, through)) => {
                     let others = unbroken_size(bytes_per_step.saturating_sub(through));
@@ -168,38 +165,6 @@ fn verdict(
             }
         }
     }
-}
-
-/// Returns the innermost frame of the program's own code through which nearly all of the growth was
-/// allocated, and that growth in bytes a step; `None` if there is no such frame. Up to a hundredth
-/// of the growth may come from other lines.
-fn common_frame(context: &Context<'_>, leaks: &[Leak], by_site: &Grouping) -> Option<(FrameView, u64)> {
-    let own_frames = |leak: &Leak| -> Vec<FrameView> {
-        let stack = by_site.group_details(context.definitions(), leak.growth.group).stack;
-        let own = |row: StackRow| match row {
-            StackRow::Own(frame) => Some(frame),
-            StackRow::Folded(_) => None,
-        };
-        stack.rows.into_iter().filter_map(own).collect()
-    };
-    let key = |frame: &FrameView| (frame.file.clone(), frame.line, frame.function.clone());
-    let mut growth_through: HashMap<(String, u32, String), u64> = HashMap::new();
-    let mut all = 0_u64;
-    for leak in leaks {
-        let bytes = leak.growth.bytes_per_step;
-        all = all.saturating_add(bytes);
-        // A recursive function is in the stack several times.
-        let keys: HashSet<_> = own_frames(leak).iter().map(key).collect();
-        for key in keys {
-            let through = growth_through.entry(key).or_default();
-            *through = through.saturating_add(bytes);
-        }
-    }
-    let least = all - all / NEGLIGIBLE_GROWTH_PART;
-    own_frames(leaks.first()?).into_iter().find_map(|frame| {
-        let through = growth_through[&key(&frame)];
-        (through >= least).then_some((frame, through))
-    })
 }
 
 /// Returns a sentence with the bytes that are live at the ends of the first and the last step after

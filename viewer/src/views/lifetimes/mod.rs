@@ -8,10 +8,11 @@
 mod page_tests;
 mod scene;
 
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Canvas, Theme};
 use vramscope_insight::allocations::Scope;
-use vramscope_insight::incremental::{AllocationSearch, Cell, Histogram, HistogramScan, LifeUnit, Sum};
+use vramscope_insight::incremental::{
+    AllocationSearch, AllocationSum, LifeUnit, LifetimeCell, LifetimeHistogram, LifetimeScan,
+};
 use vramscope_insight::query::Query;
 use vramscope_trace::{ByteSize, Count};
 
@@ -37,11 +38,11 @@ modes! {
 #[derive(Default)]
 pub struct Lifetimes {
     options: Options<Mode>,
-    scan: HistogramScan,
+    scan: LifetimeScan,
     search: AllocationSearch,
     scene: Option<LifetimesScene>,
     key: Option<PictureKey>,
-    hovered: Option<Cell>,
+    hovered: Option<LifetimeCell>,
 }
 
 impl Registered for Lifetimes {
@@ -66,12 +67,17 @@ impl View for Lifetimes {
         let mode = if unit == LifeUnit::Time { Mode::Time } else { Mode::Events };
         let menu = if context.recording.info().lacks_times { &Mode::MENU[1..] } else { Mode::MENU };
         let mut content = ViewContent::with_controls([mode_choice("lifetimes in", VIEW, &mode, menu)]);
-        shared.is_unfinished |= !self.advance(context);
+        let is_counted = self.advance(context);
+        shared.is_unfinished |= !is_counted;
         let histogram = self.scan.histogram();
         if histogram.all.allocations == 0 {
             let made = if context.has_range { "made in the selected range" } else { "recorded" };
             let nothing = format!("No allocation was {made}.");
-            return content.with_message(if shared.is_unfinished { context.reading_text() } else { nothing });
+            return content.with_message(if is_counted && context.is_history_complete {
+                nothing
+            } else {
+                context.reading_text()
+            });
         }
         content.legend.push(legend(context.theme).into());
         content.content.push(Element::text(Tag::P, summary(context, histogram, unit)).with_class("summary").into());
@@ -136,16 +142,16 @@ impl View for Lifetimes {
 }
 
 impl Lifetimes {
-    /// Continues the count for one frame. Returns true if the histogram is complete.
+    /// Continues the count for one frame. Returns true if the histogram has all that has been read.
     fn advance(&mut self, context: &Context<'_>) -> bool {
-        let Some(source) = context.device_history() else { return context.is_history_complete };
+        let Some(source) = context.device_history() else { return true };
         let (from, to) = context.range;
         let unit = unit_of(&self.options, context);
         self.scan.advance(&source, (context.device, context.history.generation(), unit, from, to))
     }
 
     /// Returns the selected cell, if the histogram has it.
-    fn selected(&self) -> Option<Cell> {
+    fn selected(&self) -> Option<LifetimeCell> {
         let number = self.options.number?;
         self.scan.histogram().cells.keys().copied().find(|cell| cell.number() == number)
     }
@@ -153,7 +159,7 @@ impl Lifetimes {
     /// Returns a sentence about the allocations of a cell, and the table of those in view.
     fn allocations_in(
         &mut self,
-        cell: Cell,
+        cell: LifetimeCell,
         unit: LifeUnit,
         context: &Context<'_>,
         shared: &mut SharedCaches,
@@ -177,18 +183,18 @@ fn unit_of(options: &Options<Mode>, context: &Context<'_>) -> LifeUnit {
 }
 
 /// Returns the command that selects a cell; `None` selects none.
-fn select_command(cell: Option<Cell>) -> Command {
-    Command::Set(VIEW.into(), OptionChange::Number(cell.map(Cell::number)))
+fn select_command(cell: Option<LifetimeCell>) -> Command {
+    Command::Set(VIEW.into(), OptionChange::Number(cell.map(LifetimeCell::number)))
 }
 
 /// Returns the filter that finds the allocations of a cell.
-fn filter_of(cell: Cell, unit: LifeUnit) -> String {
+fn filter_of(cell: LifetimeCell, unit: LifeUnit) -> String {
     let size = cell.min_size();
     let mut filter = format!("size>={size}");
     if let Some(end) = size.checked_mul(2) {
         filter += &format!(" size<{end}");
     }
-    if cell.life == Cell::NOT_FREED {
+    if cell.life == LifetimeCell::NOT_FREED {
         return filter + " freed:no";
     }
     let suffix = if unit == LifeUnit::Time { "ns" } else { "ev" };
@@ -200,7 +206,7 @@ fn filter_of(cell: Cell, unit: LifeUnit) -> String {
 
 /// Returns a sentence with the number and bytes of all allocations, and with the class of lifetimes
 /// that has most of the bytes.
-fn summary(context: &Context<'_>, histogram: &Histogram, unit: LifeUnit) -> String {
+fn summary(context: &Context<'_>, histogram: &LifetimeHistogram, unit: LifeUnit) -> String {
     let whole = if context.has_range { "the selected range" } else { "the recording" };
     let mut by_life = [0u64; 256];
     for (cell, sum) in &histogram.cells {
@@ -208,8 +214,8 @@ fn summary(context: &Context<'_>, histogram: &Histogram, unit: LifeUnit) -> Stri
         *bytes = bytes.saturating_add(sum.bytes);
     }
     let most = (0..=u8::MAX).max_by_key(|life| by_life[usize::from(*life)]).unwrap_or_default();
-    let lives = lives_text(Cell { size: 0, life: most }, unit);
-    let verb = if most == Cell::NOT_FREED { "was" } else { "lived" };
+    let lives = lives_text(LifetimeCell { size: 0, life: most }, unit);
+    let verb = if most == LifetimeCell::NOT_FREED { "was" } else { "lived" };
     format!(
         "{} made in {whole}, {} in all; the largest part, {}, {verb} {lives}.",
         Count(histogram.all.allocations).of("allocation", "allocations"),
@@ -227,8 +233,9 @@ fn legend(theme: &Theme) -> Element {
 }
 
 /// Returns the table of the cells, those with the most bytes first.
-fn table(histogram: &Histogram, unit: LifeUnit) -> Table {
-    let mut cells: Vec<(Cell, Sum)> = histogram.cells.iter().map(|(cell, sum)| (*cell, *sum)).collect();
+fn table(histogram: &LifetimeHistogram, unit: LifeUnit) -> Table {
+    let mut cells: Vec<(LifetimeCell, AllocationSum)> =
+        histogram.cells.iter().map(|(cell, sum)| (*cell, *sum)).collect();
     cells.sort_by_key(|(cell, sum)| (std::cmp::Reverse(sum.bytes), *cell));
     TableBuilder::new(VIEW, "Allocations by lifetime and size", &cells)
         .text("lifetime", "lifetime", |(cell, _)| lives_text(*cell, unit))

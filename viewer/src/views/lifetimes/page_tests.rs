@@ -25,8 +25,8 @@ fn sum(rows: &[Value], column: &str) -> u64 {
 fn filters_of_all_cells_are_valid() {
     for unit in [LifeUnit::Time, LifeUnit::Events] {
         for size in 0..64 {
-            for life in (0..20).chain([Cell::NOT_FREED]) {
-                let filter = filter_of(Cell { size, life }, unit);
+            for life in (0..20).chain([LifetimeCell::NOT_FREED]) {
+                let filter = filter_of(LifetimeCell { size, life }, unit);
                 let query = Query::parse(&filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
                 assert!(!query.is_empty(), "{filter}");
             }

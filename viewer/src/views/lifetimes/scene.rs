@@ -4,15 +4,10 @@ use std::collections::BTreeSet;
 
 use vramscope_trace::{ByteSize, Count};
 
-use vramscope_draw::axis::Axis;
 use vramscope_draw::axis_labels::axis_size;
-use vramscope_draw::bitmap::{Bitmap, Rect};
-use vramscope_draw::chart::Chart;
 use vramscope_draw::picture::{LABEL_DISTANCE, TEXT, chart_columns, px, text_color};
-use vramscope_draw::surface::Surface;
-use vramscope_draw::text::{Align, Typesetter};
-use vramscope_draw::theme::Theme;
-use vramscope_insight::incremental::{Cell, Histogram, LifeUnit, Sum};
+use vramscope_draw::{Align, Axis, Bitmap, Chart, Rect, Surface, Theme, Typesetter};
+use vramscope_insight::incremental::{AllocationSum, LifeUnit, LifetimeCell, LifetimeHistogram};
 
 /// Space above and below the cells, in units (pixels at scale 1).
 const MARGINS: (f32, f32) = (10.0, 20.0);
@@ -22,7 +17,7 @@ const SHADES: f32 = 12.0;
 /// A cell of the picture.
 #[derive(Clone, Debug)]
 struct CellArea {
-    cell: Cell,
+    cell: LifetimeCell,
     area: Rect,
     /// The cell's bytes relative to the largest, on a logarithmic scale from 0 to 1.
     shade: f32,
@@ -52,16 +47,16 @@ fn life_text(life: u64, unit: LifeUnit) -> String {
 }
 
 /// Returns the text of a class of lifetimes, such as `1 ms to 10 ms`.
-pub(super) fn lives_text(cell: Cell, unit: LifeUnit) -> String {
+pub(super) fn lives_text(cell: LifetimeCell, unit: LifeUnit) -> String {
     match cell.lives(unit) {
-        _ if cell.life == Cell::NOT_FREED => "not freed".to_owned(),
+        _ if cell.life == LifetimeCell::NOT_FREED => "not freed".to_owned(),
         (0, to) => format!("less than {}", life_text(to, unit)),
         (from, to) => format!("{} to {}", life_text(from, unit), life_text(to, unit)),
     }
 }
 
 /// Returns the text of a class of sizes, such as `1 MiB to 2 MiB`.
-pub(super) fn sizes_text(cell: Cell) -> String {
+pub(super) fn sizes_text(cell: LifetimeCell) -> String {
     let from = cell.min_size();
     format!("{} to {}", axis_size(from), axis_size(from.saturating_mul(2)))
 }
@@ -69,7 +64,7 @@ pub(super) fn sizes_text(cell: Cell) -> String {
 impl LifetimesScene {
     /// Computes the picture of a histogram, `size` pixels large.
     pub(super) fn new(
-        histogram: &Histogram,
+        histogram: &LifetimeHistogram,
         unit: LifeUnit,
         size: (u32, u32),
         scale: f32,
@@ -81,10 +76,10 @@ impl LifetimesScene {
         let keys = || histogram.cells.keys();
         // All classes between the shortest and the longest lifetime have a column.
         let lives: BTreeSet<u8> = keys().map(|cell| cell.life).collect();
-        let freed = || lives.iter().copied().filter(|life| *life != Cell::NOT_FREED);
+        let freed = || lives.iter().copied().filter(|life| *life != LifetimeCell::NOT_FREED);
         let freed = freed().min().zip(freed().max()).map(|(first, last)| first..=last);
         let mut columns: Vec<u8> = freed.into_iter().flatten().collect();
-        columns.extend(lives.contains(&Cell::NOT_FREED).then_some(Cell::NOT_FREED));
+        columns.extend(lives.contains(&LifetimeCell::NOT_FREED).then_some(LifetimeCell::NOT_FREED));
         let sizes = keys().map(|cell| cell.size).min().zip(keys().map(|cell| cell.size).max());
         let (smallest, largest) = sizes.unwrap_or_default();
         let rows = i32::from(largest - smallest) + 1;
@@ -102,16 +97,16 @@ impl LifetimesScene {
             Some(CellArea { cell, area, shade: shade.max(0.0), label: if fits { label } else { String::new() } })
         });
         let cells = cells.collect();
-        let ends = columns.iter().enumerate().filter(|(_, life)| **life != Cell::NOT_FREED);
+        let ends = columns.iter().enumerate().filter(|(_, life)| **life != LifetimeCell::NOT_FREED);
         let mut ends: Vec<(f64, String)> = ends
             .map(|(column, &life)| {
-                let (_, to) = Cell { size: 0, life }.lives(unit);
+                let (_, to) = LifetimeCell { size: 0, life }.lives(unit);
                 (f64::from(x(column + 1) - plot.x0), life_text(to, unit))
             })
             .collect();
         let width = |text: &str| typesetter.width(text, TEXT * scale);
         let fitting = (size.0 as i32 - plot.x0, px(LABEL_DISTANCE, scale));
-        if columns.last() == Some(&Cell::NOT_FREED) {
+        if columns.last() == Some(&LifetimeCell::NOT_FREED) {
             let middle = (x(columns.len() - 1) + x(columns.len())) / 2 - plot.x0;
             let label = "not freed".to_owned();
             // This label is more important than the one before it.
@@ -127,13 +122,13 @@ impl LifetimesScene {
         let step = (px(2.0 * TEXT, scale) * rows / plot.height().max(1) + 1) as usize;
         let starts = (smallest..=largest)
             .step_by(step)
-            .map(|size| (f64::from(size - smallest), axis_size(Cell { size, life: 0 }.min_size())));
+            .map(|size| (f64::from(size - smallest), axis_size(LifetimeCell { size, life: 0 }.min_size())));
         let sizes = Axis::new(f64::from(rows), starts.collect()).without_grid();
         Self { plot, axes: [lives, sizes], cells, scale }
     }
 
     /// Returns the cell at a pixel.
-    pub(super) fn hit(&self, (x, y): (i32, i32)) -> Option<Cell> {
+    pub(super) fn hit(&self, (x, y): (i32, i32)) -> Option<LifetimeCell> {
         let is_in = |area: &Rect| (area.x0..area.x1).contains(&x) && (area.y0..area.y1).contains(&y);
         self.cells.iter().find(|one| is_in(&one.area)).map(|one| one.cell)
     }
@@ -157,7 +152,7 @@ impl LifetimesScene {
     }
 
     /// Outlines a cell.
-    pub(super) fn draw_outline(&self, bitmap: &mut Bitmap, cell: Cell, theme: &Theme) {
+    pub(super) fn draw_outline(&self, bitmap: &mut Bitmap, cell: LifetimeCell, theme: &Theme) {
         let Some(one) = self.cells.iter().find(|one| one.cell == cell) else { return };
         let (Rect { x0, y0, x1, y1 }, stroke) = (one.area, px(2.0, self.scale).max(1));
         for edge in [
@@ -172,7 +167,7 @@ impl LifetimesScene {
 }
 
 /// Returns the lines of text beside the pointer on a cell.
-pub(super) fn pointer_text(cell: Cell, sum: Sum, unit: LifeUnit) -> Vec<String> {
+pub(super) fn pointer_text(cell: LifetimeCell, sum: AllocationSum, unit: LifeUnit) -> Vec<String> {
     let count = Count(sum.allocations).of("allocation", "allocations");
     vec![
         format!("{count}, {}", ByteSize(sum.bytes)),

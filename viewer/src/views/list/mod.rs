@@ -1,5 +1,8 @@
 //! The list of allocations: live, made in the selected range, or all.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::allocations::{AllocationOrder, AllocationSource, Scope, SortKey};
 use vramscope_insight::incremental::{AllocationRequest, AllocationSearch};
 use vramscope_insight::query::Query;

@@ -1,6 +1,9 @@
 //! The table of `vramscope table`: live bytes, peaks and allocations by phase, line, operation and
 //! more, and the memory around phases and spans.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::incremental::TableAnalysis;
 use vramscope_insight::sites::{groups_at, live_groups};

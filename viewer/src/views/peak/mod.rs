@@ -1,5 +1,8 @@
 //! The peak explained: its moment, its composition, and how far it falls if it is lowered.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::incremental::{NextPeaks, PeakAnalysis, PeakGroups};
 use vramscope_insight::peak::{PeakComposition, Plateau};

@@ -1,11 +1,14 @@
 //! Free memory by pool and stream, what private pools hold, and where a request would fit.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::group::{pool_name, stream_name};
 use vramscope_insight::pools::{PoolUsage, pool_rows, private_pools, releasable_by_device};
 use vramscope_trace::{ByteSize, Count, site_name};
 
 use crate::command::Command;
-use crate::ui::{Element, Tag};
+use crate::ui::{Element, Node, Tag};
 
 use crate::view::{
     Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic, View,
@@ -44,13 +47,10 @@ const HOLDERS: usize = 8;
 /// Returns the content of the view "Pools and segments": free memory by pool and stream, private
 /// pools, and where a request would fit.
 fn content(context: &Context<'_>, options: &Options, caches: &mut SharedCaches) -> ViewContent {
-    let settings = caches.settings(context);
+    let settings = caches.failures.settings(context.recording, context.device);
     let field = fit::size_field(VIEW, &options.filter);
     let mut content = ViewContent::with_controls([field]);
-    content.content.extend(
-        fit::fit(context, &options.filter, &settings, &mut caches.fit)
-            .map(|found| fit::fit_card(context, found).into()),
-    );
+    content.content.extend(fit::fit_card(context, &options.filter, caches).map(Node::from));
     let rows = pool_rows(context.state, &settings);
     let total: PoolUsage = rows.iter().map(|row| &row.usage).sum();
     let mut usages: Vec<([String; 2], &PoolUsage)> =

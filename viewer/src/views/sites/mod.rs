@@ -1,5 +1,8 @@
 //! "Who holds it": live bytes by site, function, line, module, category and more.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::query::Now;
 use vramscope_insight::sites::{GroupRow, RangeRow, groups_in_range, groups_of, groups_of_allocations, live_groups};

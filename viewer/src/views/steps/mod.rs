@@ -1,5 +1,8 @@
 //! The steps of a training run side by side, and the allocations of one step.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::group::{GroupBy, Grouping, MergedSites};
 use vramscope_insight::incremental::{DeviceHistory, StepAnalysis};
 use vramscope_insight::steps::{GroupInStep, Growth, Step, StepMemory, StepSource};

@@ -1,5 +1,8 @@
 //! Temporaries: allocations that are freed soon, by group.
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod page_tests;
+
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::incremental::{TemporaryRows, TemporaryScan, TemporarySearch};
 use vramscope_trace::{Count, Percent};

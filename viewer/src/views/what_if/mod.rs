@@ -4,8 +4,7 @@
 mod page_tests;
 
 use serde_json::Value;
-use vramscope_draw::canvas::Canvas;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Canvas, Theme};
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::comparison::{AxisUnit, CompareCache, ComparisonPicture, Moments, side_color};

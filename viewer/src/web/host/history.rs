@@ -6,6 +6,7 @@ use web_sys::{Event, HashChangeEvent};
 use super::super::browser::{run_after, window};
 use super::app::App;
 use super::page_history::{history, write};
+use crate::command::Direction;
 use crate::protocol::{RecordingSource, Sources, ToEngine};
 
 /// Delay in milliseconds between a change of the view and updating the page's address. Browsers
@@ -42,11 +43,11 @@ fn entry_sources() -> Option<Sources> {
     serde_json::from_str(&history()?.state().ok()?.as_string()?).ok()
 }
 
-/// Goes back (a negative number) or forward in the browser's history.
-pub(super) fn go(steps: i32) {
+/// Goes back or forward in the browser's history.
+pub(super) fn go(direction: Direction) {
     if let Some(history) = history() {
         // Fails only while the page is being closed.
-        let _ = history.go_with_delta(steps);
+        let _ = if direction.is_forward() { history.forward() } else { history.back() };
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn run(app: &App, command: Command) {
         PageCommand::Theme => switch_theme(app),
         PageCommand::Escape => escape(app),
         PageCommand::Editor => editor::show(app),
-        PageCommand::History(steps) => history::go(steps),
+        PageCommand::History(direction) => history::go(direction),
         PageCommand::Size(splitter, percent) => splitters::change(app, splitter, percent),
         PageCommand::ResetSizes => splitters::reset(app),
         PageCommand::StartPage(name, argument) => start_page::run(app, name, &argument),

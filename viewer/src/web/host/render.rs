@@ -1,7 +1,7 @@
 //! Turns [`Node`]s into elements of the page, and changes only the differences from the displayed
 //! elements.
 
-use vramscope_draw::bitmap::Color;
+use vramscope_draw::Color;
 use wasm_bindgen::prelude::*;
 use web_sys::{Document, Element as HtmlNode, Event, HtmlElement, HtmlInputElement, HtmlSelectElement};
 

@@ -1,9 +1,8 @@
 //! The pictures of the page: size, colors and pixels.
 
 use js_sys::Uint8ClampedArray;
-use vramscope_draw::bitmap::Bitmap;
 use vramscope_draw::text::REGULAR;
-use vramscope_draw::theme::Theme;
+use vramscope_draw::{Bitmap, Theme};
 use wasm_bindgen::prelude::*;
 use web_sys::{FontFace, ImageData};
 

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use vramscope_insight::history::History;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Recording, even_part};
+
+use crate::history::History;
 
 /// Minimum length of idle time that can be left out, as a divisor of the visible range: 2%.
 const LEAST_SHARE: u64 = 50;
@@ -23,7 +24,8 @@ const MAX_INTERVALS: usize = 24;
 /// the median time between two events; the events before and after an idle time lie outside of it.
 /// `edges` are the moments at the boundaries of equally long pixel columns of the range. All times
 /// are in nanoseconds.
-pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>, edges: &[u64]) -> Vec<Range<u64>> {
+#[must_use]
+pub fn idle_times(recording: &Recording, history: &History, range: &Range<u64>, edges: &[u64]) -> Vec<Range<u64>> {
     let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return Vec::new() };
     let median = median_gap_ns(history, first, last);
     let least = ((range.end - range.start) / LEAST_SHARE).max(median.saturating_mul(LEAST_MEDIANS)).max(2);
@@ -52,6 +54,7 @@ pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>,
 }
 
 /// Returns true if more than half of the recording's time is idle.
+#[must_use]
 pub fn is_mostly_idle(recording: &Recording, history: &History) -> bool {
     let (start, end) = (recording.start_ns(), recording.end_ns());
     let length = end.saturating_sub(start);
@@ -61,7 +64,7 @@ pub fn is_mostly_idle(recording: &Recording, history: &History) -> bool {
         _ => history.moment_at(start + even_part(length, part, PARTS)),
     };
     let edges: Vec<u64> = (0..=PARTS).map(moment).collect();
-    let idle = find(recording, history, &(start..end), &edges);
+    let idle = idle_times(recording, history, &(start..end), &edges);
     idle.iter().map(|one| one.end - one.start).sum::<u64>() > length / 2
 }
 

@@ -1,13 +1,12 @@
-//! A replay of all devices up to the moment on the screen. The model's own replay has only the
-//! selected device.
+//! A replay of all devices, for a caller whose own replay has one device.
 
 use std::cell::{Cell, OnceCell};
 
 use vramscope_trace::{MemoryState, Recording, Replay};
 
-/// A replay of all devices up to the moment on the screen, made on demand.
+/// A replay of all devices up to a moment, made on demand.
 #[derive(Default)]
-pub(super) struct CompleteReplay {
+pub struct CompleteReplay {
     /// The finished replay; empty until the memory of all devices is needed.
     current: OnceCell<Replay>,
     /// A replay at another moment, from which the next one continues if it can.
@@ -17,9 +16,9 @@ pub(super) struct CompleteReplay {
 }
 
 impl CompleteReplay {
-    /// Forgets the result, because the page goes to another moment, and keeps the replay to
+    /// Forgets the result, because the caller goes to another moment, and keeps the replay to
     /// continue from.
-    pub(super) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.is_missing.set(false);
         if let Some(replay) = self.current.take() {
             self.previous.set(Some(replay));
@@ -27,7 +26,7 @@ impl CompleteReplay {
     }
 
     /// Allows another try after chunks were loaded. Returns true if the last replay lacked chunks.
-    pub(super) fn retry(&mut self) -> bool {
+    pub fn retry(&mut self) -> bool {
         let was_missing = self.is_missing.get();
         if was_missing {
             self.restart();
@@ -36,24 +35,27 @@ impl CompleteReplay {
     }
 
     /// Returns true if the last replay stopped early, because chunks are not loaded.
-    pub(super) fn is_missing(&self) -> bool {
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
         self.is_missing.get()
     }
 
     /// Returns the memory of all devices if the replay is finished and complete.
-    pub(super) fn known_state(&self) -> Option<&MemoryState> {
+    #[must_use]
+    pub fn known_state(&self) -> Option<&MemoryState> {
         self.current.get().filter(|_| !self.is_missing.get()).map(Replay::state)
     }
 
     /// Returns the memory of all devices at the moment `event` (an event number), or at an earlier
     /// one while chunks are missing. Replays all events on the first call.
-    pub(super) fn state(&self, recording: &Recording, event: u64) -> &MemoryState {
+    #[must_use]
+    pub fn state(&self, recording: &Recording, event: u64) -> &MemoryState {
         self.current.get_or_init(|| self.advance(recording, event, u64::MAX).0).state()
     }
 
     /// Advances the replay towards the moment `event` by at most `max_events` events. Returns true
     /// once the moment is reached.
-    pub(super) fn step(&self, recording: &Recording, event: u64, max_events: u64) -> bool {
+    pub fn step(&self, recording: &Recording, event: u64, max_events: u64) -> bool {
         let (replay, is_done) = self.advance(recording, event, max_events);
         if is_done {
             self.current.get_or_init(|| replay);

@@ -1,11 +1,11 @@
-//! The view "Leaks and growth".
+//! The view "Leaks and growth", as the page and scripts get it.
 
-use vramscope_trace::{AnnotationStage, DeviceId, Lifetimes};
+use vramscope_trace::{AnnotationStage, Lifetimes};
 
-use crate::testing::open;
-use crate::views_training::{Program, number, rows, shown, sum, training};
-
-const DEVICE: DeviceId = DeviceId(0);
+use crate::testing::page::shown;
+use crate::testing::program::{Program, training};
+use crate::testing::rows::{number, rows, sum};
+use crate::testing::{DEVICE, open};
 
 #[test]
 fn leaks_are_told_in_plain_words() {

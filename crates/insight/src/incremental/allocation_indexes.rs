@@ -1,48 +1,40 @@
-//! Indexes behind the pictures of all allocations: allocations by size and lifetime, and the
-//! reserved memory.
+//! Indexes behind pictures of all allocations: allocations by size and lifetime, and the reserved
+//! memory.
 
 use std::ops::Range;
 
-use vramscope_insight::address_map::SegmentHistory;
-use vramscope_insight::bands::BandIndex;
-use vramscope_insight::composition::{DeviceRows, RowGroups};
-use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError};
+use vramscope_trace::{DeviceId, FormatError};
 
-use crate::view::Context;
+use super::DeviceHistory;
+use crate::address_map::SegmentHistory;
+use crate::bands::BandIndex;
+use crate::composition::{DeviceRows, RowGroups};
 
-/// Cache of the picture of all allocations: indexes over a device's allocations and segments, built
-/// in steps, and the zoom of the vertical axis.
+/// Indexes over a device's allocations and segments, built in steps.
 #[derive(Default)]
-pub(super) struct AllocationsCache {
+pub struct AllocationIndexes {
     /// The device and the generation of the history that `index` is of.
     source: Option<(DeviceId, u64)>,
     /// An index of the allocations by size and lifetime.
-    pub(super) index: BandIndex,
+    pub index: BandIndex,
     /// The moment up to which the index is complete; `None` until it was complete once.
     index_until: Option<u64>,
     /// Number of changes that the index has visited, at most.
     visited: usize,
     /// The reserved memory of all devices.
-    pub(super) segments: SegmentHistory,
+    pub segments: SegmentHistory,
     /// The generation of the history when the segments were begun.
     segments_of: Option<u64>,
     /// The moment up to which the segments are complete; `None` until they were complete once.
     segments_until: Option<u64>,
-    /// Whether the layout is by address, and the part of its vertical axis that is shown, in bytes;
-    /// `None` for all of it.
-    zoom: Option<(bool, Range<u64>)>,
 }
 
-impl AllocationsCache {
+impl AllocationIndexes {
     /// Adds up to `max_changes` further changes of the device's allocations to the index. Returns
     /// true if the index is complete.
-    pub(super) fn step_index(
-        &mut self,
-        context: &Context<'_>,
-        lifetimes: &DeviceLifetimes,
-        max_changes: usize,
-    ) -> bool {
-        let source = Some((context.device, context.history.generation()));
+    pub fn step_index(&mut self, history: &DeviceHistory<'_>, max_changes: usize) -> bool {
+        let lifetimes = history.lifetimes;
+        let source = Some((history.device, history.history.generation()));
         if self.source != source {
             (self.source, self.index) = (source, BandIndex::new());
             (self.index_until, self.visited) = (None, 0);
@@ -52,7 +44,7 @@ impl AllocationsCache {
         let is_done = self.index.step(&DeviceRows { lifetimes, groups: &groups }, max_changes);
         self.visited = self.visited.saturating_add(max_changes).min(lifetimes.change_count());
         if is_done {
-            self.index_until = Some(context.history.until());
+            self.index_until = Some(history.history.until());
         }
         is_done
     }
@@ -62,20 +54,20 @@ impl AllocationsCache {
     ///
     /// # Errors
     /// If an event cannot be read.
-    pub(super) fn step_segments(
+    pub fn step_segments(
         &mut self,
-        context: &Context<'_>,
+        history: &DeviceHistory<'_>,
         max_events: u64,
     ) -> Result<(bool, Vec<Range<u64>>), FormatError> {
-        let generation = Some(context.history.generation());
+        let generation = Some(history.history.generation());
         if self.segments_of != generation {
             (self.segments, self.segments_of, self.segments_until) = (SegmentHistory::new(), generation, None);
         }
-        let missing = self.segments.missing(context.recording, max_events);
+        let missing = self.segments.missing(history.recording, max_events);
         if !missing.is_empty() {
             return Ok((true, missing));
         }
-        let is_done = self.segments.step(context.recording, max_events)?;
+        let is_done = self.segments.step(history.recording, max_events)?;
         if is_done {
             self.segments_until = Some(self.segments.moment());
         }
@@ -84,41 +76,34 @@ impl AllocationsCache {
 
     /// Returns true if the index of allocations (and if `needs_segments`, the history of segments)
     /// has been complete once.
-    pub(super) fn is_ready(&self, context: &Context<'_>, needs_segments: bool) -> bool {
-        let has_index = self.source == Some((context.device, context.history.generation()));
-        let has_segments = self.segments_of == Some(context.history.generation()) && self.segments_until.is_some();
+    #[must_use]
+    pub fn is_ready(&self, history: &DeviceHistory<'_>, needs_segments: bool) -> bool {
+        let has_index = self.source == Some((history.device, history.history.generation()));
+        let has_segments = self.segments_of == Some(history.history.generation()) && self.segments_until.is_some();
         has_index && self.index_until.is_some() && (has_segments || !needs_segments)
     }
 
     /// Returns the moments up to which the index of allocations and the history of segments are
     /// complete; 0 for never.
-    pub(super) fn until(&self) -> [u64; 2] {
+    #[must_use]
+    pub fn until(&self) -> [u64; 2] {
         [self.index_until.unwrap_or(0), self.segments_until.unwrap_or(0)]
     }
 
     /// Returns the number of allocations and frees that the index has visited, and the number of
     /// all.
-    pub(super) fn progress(&self, lifetimes: &DeviceLifetimes) -> (u64, u64) {
-        (self.visited as u64, lifetimes.change_count() as u64)
+    #[must_use]
+    pub fn progress(&self, history: &DeviceHistory<'_>) -> (u64, u64) {
+        (self.visited as u64, history.lifetimes.change_count() as u64)
     }
 
     /// Returns the number of events that the history of segments has visited, and the number of all
     /// events; equal numbers before it has begun.
-    pub(super) fn segment_progress(&self, context: &Context<'_>) -> (u64, u64) {
-        let first = context.recording.first_event();
-        let total = context.recording.end_event().saturating_sub(first);
-        let is_begun = self.segments_of == Some(context.history.generation());
+    #[must_use]
+    pub fn segment_progress(&self, history: &DeviceHistory<'_>) -> (u64, u64) {
+        let first = history.recording.first_event();
+        let total = history.recording.end_event().saturating_sub(first);
+        let is_begun = self.segments_of == Some(history.history.generation());
         (if is_begun { self.segments.moment().saturating_sub(first) } else { total }, total)
-    }
-
-    /// Returns the part of the vertical axis, in bytes, that the layout by address
-    /// (`is_by_address`) or the stacked layout shows; `None` for all of it.
-    pub(super) fn zoom(&self, is_by_address: bool) -> Option<Range<u64>> {
-        self.zoom.as_ref().filter(|(of, _)| *of == is_by_address).map(|(_, range)| range.clone())
-    }
-
-    /// Sets the part of the vertical axis, in bytes, that a layout shows; `None` for all of it.
-    pub(super) fn set_zoom(&mut self, is_by_address: bool, range: Option<Range<u64>>) {
-        self.zoom = range.map(|range| (is_by_address, range));
     }
 }

@@ -1,0 +1,100 @@
+//! The out-of-memory errors of a recording and the placements of requests, kept between calls.
+
+use vramscope_pool::Settings;
+use vramscope_trace::{ByteSize, Counters, DeviceId, DeviceState, FormatError, Recording, Replay};
+
+use crate::failures::Failures;
+use crate::placement::{Placement, PlacementRequest, placement, recorded_settings};
+
+/// The out-of-memory errors of a recording, where the allocator looked for memory at each, and
+/// where it would place another request.
+#[derive(Default)]
+pub struct FailureAnalysis {
+    /// `None` before they are needed.
+    failures: Option<Failures>,
+    /// For each failure, the placement that its request needed; `None` if it is unknown.
+    placements: Vec<Option<Placement>>,
+    /// The request that was placed last.
+    placed: Option<(PlacedKey, Result<Placement, String>)>,
+}
+
+/// The inputs of the placement of a request, which is computed again when they change.
+#[derive(Clone, Debug, PartialEq)]
+struct PlacedKey {
+    device: DeviceId,
+    moment: u64,
+    counters: Counters,
+    cap_bytes: Option<u64>,
+    size: String,
+}
+
+impl FailureAnalysis {
+    /// Returns the out-of-memory errors of the recording, all read.
+    ///
+    /// # Errors
+    /// If an error's moment is not loaded, or cannot be read.
+    pub fn failures(&mut self, recording: &Recording) -> Result<&Failures, FormatError> {
+        let failures = self.failures.get_or_insert_with(|| Failures::new(recorded_settings(recording.info())));
+        failures.step(recording, usize::MAX)?;
+        Ok(failures)
+    }
+
+    /// Returns the allocator's settings as recorded, with the cap that the recording's
+    /// out-of-memory errors show.
+    pub fn settings(&mut self, recording: &Recording, device: DeviceId) -> Settings {
+        let mut settings = recorded_settings(recording.info());
+        if let Ok(failures) = self.failures(recording) {
+            settings.limit_bytes = failures.cap(recording, device).most_bytes();
+        }
+        settings
+    }
+
+    /// Returns, for each of the recording's out-of-memory errors, where the allocator looked for
+    /// memory and the blocks in the way; `None` where they are unknown.
+    ///
+    /// # Errors
+    /// If an error's moment is not loaded, or cannot be read.
+    pub fn placements(&mut self, recording: &Recording) -> Result<&[Option<Placement>], FormatError> {
+        self.failures(recording)?;
+        let Some(failures) = &self.failures else { return Ok(&[]) };
+        let known = self.placements.len();
+        let mut replay = Replay::new();
+        for failure in failures.failures().iter().skip(known) {
+            let state = replay.seek(recording, failure.event.saturating_sub(1))?;
+            let cap = failures.cap(recording, failure.device).about_bytes();
+            let settings = Settings { limit_bytes: cap, ..recorded_settings(recording.info()) };
+            let placement =
+                state.device(failure.device).and_then(|device| placement(device, &failure.request(), &settings).ok());
+            self.placements.push(placement);
+        }
+        Ok(&self.placements)
+    }
+
+    /// Returns where the allocator would place a request of the typed `size` in the memory `state`
+    /// of a device at a moment; `None` if nothing was typed.
+    ///
+    /// # Errors
+    /// If the size is invalid, or the request cannot be placed: a message for the user.
+    pub fn placement_of(
+        &mut self,
+        recording: &Recording,
+        (device, moment, state): (DeviceId, u64, &DeviceState),
+        size: &str,
+    ) -> Option<Result<&Placement, &str>> {
+        if size.is_empty() {
+            return None;
+        }
+        let settings = self.settings(recording, device);
+        let (counters, cap_bytes) = (state.counters(), settings.limit_bytes);
+        let key = PlacedKey { device, moment, counters, cap_bytes, size: size.to_owned() };
+        let kept = self.placed.take().filter(|(known, _)| *known == key);
+        let (_, result) = self.placed.insert(kept.unwrap_or_else(|| {
+            let result = size.parse::<ByteSize>().map_err(|error| error.to_string()).and_then(|ByteSize(bytes)| {
+                let request = PlacementRequest::new(state, bytes);
+                placement(state, &request, &settings).map_err(|error| error.to_string())
+            });
+            (key, result)
+        }));
+        Some(result.as_ref().map_err(String::as_str))
+    }
+}
