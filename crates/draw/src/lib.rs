@@ -1,8 +1,8 @@
 //! Draws bitmaps, texts and charts, on surfaces of pixels or shapes.
 //!
 //! A picture is drawn on a [`Surface`]: pixels for a screen or a PNG file ([`Canvas`]), shapes for
-//! an SVG file (`Svg`, not in wasm). The axes and lines of a [`Chart`] are those of plotters,
-//! through one backend; a [`Typesetter`] sets the bundled font, and a [`Theme`] has the colors.
+//! an SVG file (`Svg`, not in wasm). Plotters draws the axes and lines of a [`Chart`] through one
+//! backend; a [`Typesetter`] sets the bundled font, and a [`Theme`] has the colors.
 //! Equal inputs give equal pixels on every platform.
 //!
 //! The crate does not know recordings or views; of `trace`, it uses texts of numbers and the

@@ -5,7 +5,7 @@
 
 use vramscope_draw::png;
 use vramscope_draw::{
-    Align, Axis, Bitmap, Canvas, Chart, Color, LineStyle, Rect, Surface, Svg, Theme, Typesetter, Weight,
+    Align, Axis, Bitmap, Canvas, Chart, Color, GroupStyle, LineStyle, Rect, Surface, Svg, Theme, Typesetter, Weight,
 };
 use vramscope_insight::composition::{CompositionSeries, DeviceRows, OTHER_LAYER, RowGroups};
 use vramscope_insight::group::{GroupBy, Grouping};
@@ -225,7 +225,7 @@ impl ComparisonReport {
                 Rect::new(edge(index), top, edge(index + 1), plot.y1)
             };
             let area: Vec<Rect> = side.columns.iter().enumerate().map(rect).collect();
-            surface.area(&area, self.color(STACKED[areas - 1]));
+            surface.area(&area, GroupStyle::of_category(STACKED[areas - 1]).color(&self.theme));
         }
         let reserved =
             |x: i32| side.columns.get((x * count / plot.width()) as usize).map(|column| column.reserved as f64);
@@ -245,19 +245,16 @@ impl ComparisonReport {
             if most.is_none_or(|most| plot.y1 - 1 - bytes.row(plot, most as f64) < 1) {
                 continue;
             }
-            surface.fill(Rect::new(px(x), px(y - 5.5), px(x + 11.0), px(y + 5.5)), self.color(*category));
+            surface.fill(
+                Rect::new(px(x), px(y - 5.5), px(x + 11.0), px(y + 5.5)),
+                GroupStyle::of_category(*category).color(theme),
+            );
             let name = if *category == Category::Unknown { "other" } else { category.name() };
             text(surface, name, TEXT.1, (x + 16.0, y), Align::Left, theme.text);
             x += 16.0 + surface.typesetter().width(name, TEXT.1 * SCALE) / SCALE + 16.0;
         }
         surface.fill(Rect::new(px(x), px(y - 0.75), px(x + 18.0), px(y + 0.75)), theme.text);
         text(surface, "reserved", TEXT.1, (x + 23.0, y), Align::Left, theme.text);
-    }
-
-    /// Returns the theme's color for a category.
-    fn color(&self, category: Category) -> Color {
-        let index = Category::ALL.iter().position(|&other| other == category).unwrap_or(0);
-        self.theme.categories[index]
     }
 }
 

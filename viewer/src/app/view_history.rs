@@ -22,8 +22,8 @@ const MERGE_MS: f64 = 800.0;
 pub(super) enum Cause {
     /// A command with its arguments. Immediate repetitions, as by a held key, belong to one change.
     Command(Command),
-    /// A command of which immediate repetitions belong to one change, whatever their arguments are:
-    /// those of scripts, and steps from event to event.
+    /// A seek or range of a script, or a step from event to event. Immediate repetitions belong to
+    /// one change, whatever their arguments are.
     Repeated(Discriminant<Command>),
     /// The wheel, or two fingers, on a picture.
     Wheel(Surface),

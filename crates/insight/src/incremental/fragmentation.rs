@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, FreeSpace, Recording, Replay, even_part};
 
+use super::GROWTH_DIVISOR;
 use crate::history::History;
 use crate::placement::recorded_settings;
 use crate::pools::{
@@ -19,9 +20,6 @@ const SEARCH_WORK: u64 = 16_384;
 /// Number of allocations that the collection of the largest requests visits in one call, at about
 /// 10 ns each.
 const ROWS_PER_CALL: u32 = 262_144;
-/// Divisor of a growing recording's size: the largest requests are collected again once it has
-/// grown by the quotient.
-const GROWTH_DIVISOR: u64 = 16;
 
 /// A device of a recording, as far as its history has been read.
 #[derive(Clone, Copy)]

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use vramscope_trace::DeviceId;
 
-use super::DeviceHistory;
-
-/// Number of events whose allocations one frame counts.
-const EVENTS_PER_FRAME: u64 = 1 << 17;
+use super::{DeviceHistory, EVENTS_PER_CALL};
 
 /// The unit of lifetimes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +141,7 @@ impl LifetimeScan {
         if self.counted >= end && self.until == known && (self.counted > from || from >= end) {
             return true;
         }
-        let next = end.min(self.counted.saturating_add(EVENTS_PER_FRAME));
+        let next = end.min(self.counted.saturating_add(EVENTS_PER_CALL));
         self.next.add(source, unit, (self.counted, next), self.until);
         self.counted = next;
         if next < end {

@@ -53,6 +53,12 @@ pub use tables::TableAnalysis;
 pub use temporaries::{TemporaryRows, TemporaryScan, TemporarySearch};
 pub use unfreed::{UnfreedAnalysis, UnfreedRows};
 
+/// Divisor of a growing recording's size: results are computed again once it has grown by the
+/// quotient.
+const GROWTH_DIVISOR: u64 = 16;
+/// Number of events whose allocations one call counts.
+const EVENTS_PER_CALL: u64 = 1 << 17;
+
 /// The history of a device as far as it has been read.
 #[derive(Clone, Copy)]
 pub struct DeviceHistory<'a> {

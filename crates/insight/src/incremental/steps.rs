@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vramscope_trace::{DeviceId, DeviceLifetimes};
 
-use super::DeviceHistory;
+use super::{DeviceHistory, GROWTH_DIVISOR};
 use crate::group::{GroupBy, Grouping, MergedSites};
 use crate::small_map::SmallMap;
 use crate::steps::{GroupsByStep, GrowingGroups, SpanName, Step, StepTable, Steps, find_steps, span_names};
@@ -13,9 +13,6 @@ use crate::steps::{GroupsByStep, GrowingGroups, SpanName, Step, StepTable, Steps
 const ALLOCATIONS_PER_FRAME: usize = 100_000;
 /// Maximum number of comparisons of selected steps that are kept.
 const KEPT_COMPARISONS: usize = 4;
-/// Divisor of a growing recording's size: its steps are found again once it has grown by the
-/// quotient.
-const GROWTH_DIVISOR: u64 = 16;
 
 /// The inputs of the steps; the steps are found again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]

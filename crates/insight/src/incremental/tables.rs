@@ -2,15 +2,9 @@
 
 use vramscope_trace::DeviceId;
 
-use super::DeviceHistory;
+use super::{DeviceHistory, EVENTS_PER_CALL, GROWTH_DIVISOR};
 use crate::group::{GroupBy, Grouping};
 use crate::tables::{GroupTableScan, SpanTableScan};
-
-/// Number of events whose allocations the tables by group and span visit in one frame.
-const EVENTS_PER_FRAME: u64 = 1 << 17;
-/// Divisor of a growing recording's size: its tables are computed again once it has grown by the
-/// quotient.
-const GROWTH_DIVISOR: u64 = 16;
 
 /// The inputs of the tables by group and span: device, generation of the history, and grouping.
 type TableKey = (DeviceId, u64, GroupBy);
@@ -59,7 +53,7 @@ impl TableAnalysis {
                 spans.step(lifetimes, recording.definitions(), grouping)
             } else {
                 // A history has the list of changes.
-                *has_groups = groups.step(lifetimes, grouping, EVENTS_PER_FRAME) != Some(false);
+                *has_groups = groups.step(lifetimes, grouping, EVENTS_PER_CALL) != Some(false);
                 false
             };
             if is_done {

@@ -5,12 +5,9 @@ use std::collections::HashMap;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Churn, DeviceId};
 
-use super::{Categories, DeviceHistory};
+use super::{Categories, DeviceHistory, EVENTS_PER_CALL};
 use crate::group::{GroupBy, Grouping, SiteCategory};
 use crate::temporaries::{TemporaryGroup, temporaries_by_group};
-
-/// Number of events whose allocations the search for temporaries counts in one frame.
-const EVENTS_PER_FRAME: u64 = 1 << 17;
 
 /// The definition of the temporaries to count: where they are allocated and how soon they are
 /// freed.
@@ -111,7 +108,7 @@ impl TemporaryScan {
             *self = Self { key: Some(key), counted: search.from_event, sums: Sums::default() };
         }
         let settled = source.history.until().saturating_sub(search.within_events).min(to);
-        let next = settled.min(self.counted.saturating_add(EVENTS_PER_FRAME)).max(self.counted);
+        let next = settled.min(self.counted.saturating_add(EVENTS_PER_CALL)).max(self.counted);
         self.sums.add(source, grouping, (self.counted, next), search.within_events);
         self.counted = next;
         let mut sums = self.sums.clone();
