@@ -2,7 +2,7 @@
 
 Effect: without it, the memory is reused while the other stream still reads it: values are
 overwritten. With it, the memory stays pending free until that stream is done.
-On the page: "Heatmap": blocks that are pending free; "Events": the two parts of each free.
+On the page: "Device": blocks that are pending free; "Events": the two parts of each free.
 """
 
 import torch

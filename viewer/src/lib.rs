@@ -12,7 +12,7 @@
 //! - [`view::View`] is the interface of a view; [`views`] has one folder for each view, and
 //!   `REGISTRY` there lists them.
 //! - [`model::Model`] stores the recording, the moment and the selection, and reports changes.
-//! - [`segment_map`] computes and draws segments and blocks, for the heatmap and for comparisons.
+//! - [`device_map`] computes and draws the memory of a device, for the view and for comparisons.
 //! - `fragmentation_chart` draws fragmentation over time, for the view and for reports.
 //! - [`timeline`] computes and draws the counters over time; axes are drawn by plotters (crate
 //!   `vramscope-draw`).
@@ -34,6 +34,7 @@ pub mod command;
 pub mod comparison;
 pub mod connection;
 pub mod details;
+pub mod device_map;
 pub mod editor_link;
 pub mod fragmentation_chart;
 pub mod jobs;
@@ -50,7 +51,6 @@ pub mod pane_sizes;
 pub mod playback;
 pub mod protocol;
 pub mod saved_picture;
-pub mod segment_map;
 pub mod span;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod testing;

@@ -11,7 +11,7 @@
 //! | `device` | device |
 //! | `select`, `since` | selected address, and the event number from which the allocation exists |
 //! | `group` | selected group of blocks: what they are grouped by, and its name |
-//! | `color`, `scale`, `sort`, `zoom` | look of the heatmap |
+//! | `color`, `sort`, `zoom` | look of the device map |
 //! | `panes` | views from left to right with their options; see [`PaneLink`] |
 //! | `step` | name of the span that is a step |
 //! | `with`, `pin` | what the recording is compared with; device and event number of the pinned moment |
@@ -26,8 +26,8 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
 use crate::bands::{Band, BandChoice};
+use crate::device_map::{ColorBy, SortBy};
 use crate::pane_link::{decoded, encoded};
-use crate::segment_map::{ColorBy, Scaling, SortBy};
 use crate::timeline::AxisKind;
 
 pub use crate::pane_link::PaneLink;
@@ -41,23 +41,26 @@ const BAND_VALUES: [&str; 2] = ["hidden", "shown"];
 /// Values of the parameter `idle`: index 0 shows idle time, index 1 cuts it out of the timeline.
 const IDLE_VALUES: [&str; 2] = ["shown", "cut"];
 
-/// Zoom of the heatmap in a link.
+/// Zoom of the device map in a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HeatmapZoom {
-    /// Factor for the height of rows; less than 1 counts as 1.
-    pub rows: f32,
-    /// Factor for the width of bytes; less than 1 counts as 1.
-    pub columns: f64,
-    /// The share (0 to 1) of each line that is left of the map's left edge.
-    pub column_start: f64,
+pub struct MapZoom {
+    /// The factor by which bytes are wider than if the whole pool fits the map.
+    pub zoom: f64,
+    /// The position on the memory line of the first byte in view.
+    pub first_byte: u64,
 }
 
-impl HeatmapZoom {
-    /// Parses `ROWS,COLUMNS,START`; `None` if one of them is missing or not a finite number.
+impl MapZoom {
+    /// Parses `ZOOM,BYTE`; `None` if one of them is missing or not a finite number. Links of former
+    /// versions have three numbers, of which the second is the width of bytes.
     fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split(',').map(|part| part.parse::<f64>().ok().filter(|number| number.is_finite()));
-        let (rows, columns, column_start) = (numbers.next()??, numbers.next()??, numbers.next()??);
-        Some(Self { rows: rows as f32, columns, column_start }).filter(|zoom| zoom.rows.is_finite())
+        let numbers: Option<Vec<f64>> =
+            text.split(',').map(|part| part.parse::<f64>().ok().filter(|number| number.is_finite())).collect();
+        match numbers?[..] {
+            [zoom, first_byte] => Some(Self { zoom, first_byte: first_byte as u64 }),
+            [_, columns, _] => Some(Self { zoom: columns, first_byte: 0 }),
+            _ => None,
+        }
     }
 }
 
@@ -92,12 +95,10 @@ pub struct Link {
     pub group: Option<(GroupBy, String)>,
     /// The property that block colors show.
     pub color_by: Option<ColorBy>,
-    /// How the heatmap scales segments.
-    pub scaling: Option<Scaling>,
-    /// The order of the heatmap's rows.
+    /// The order of the segments on the map.
     pub sort: Option<SortBy>,
-    /// Zoom of the heatmap.
-    pub zoom: Option<HeatmapZoom>,
+    /// Zoom of the map.
+    pub zoom: Option<MapZoom>,
     /// The panes from left to right; empty if the link omits them.
     pub panes: Vec<PaneLink>,
     /// Name of the span that the user chose as a step.
@@ -140,9 +141,8 @@ impl Link {
                     link.group = parts.and_then(|(by, name)| Some((GroupBy::from_name(by)?, decoded(name)?)));
                 }
                 "color" => link.color_by = ColorBy::from_name(value),
-                "scale" => link.scaling = Scaling::from_name(value),
                 "sort" => link.sort = SortBy::from_name(value),
-                "zoom" => link.zoom = HeatmapZoom::parse(value),
+                "zoom" => link.zoom = MapZoom::parse(value),
                 "panes" => link.panes = value.split(',').take(MAX_PANES).map(PaneLink::parse).collect(),
                 "step" => link.step_span = decoded(value).filter(|name| !name.is_empty()),
                 "with" => link.compare_with = decoded(value).map(|name| name.replace(':', " ")),
@@ -169,9 +169,7 @@ impl Link {
     pub fn fragment(&self) -> String {
         let range = self.range.as_ref().map(|range| format!("from={}&to={}", range.start, range.end));
         let since = self.since.filter(|_| self.select.is_some());
-        let zoom = self
-            .zoom
-            .map(|HeatmapZoom { rows, columns, column_start }| format!("zoom={rows},{columns},{column_start}"));
+        let zoom = self.zoom.map(|MapZoom { zoom, first_byte }| format!("zoom={zoom},{first_byte}"));
         let panes: Vec<String> = self.panes.iter().map(PaneLink::text).collect();
         let with = self.compare_with.as_ref().map(|with| with.replace(' ', ":"));
         let parts = [
@@ -186,7 +184,6 @@ impl Link {
             since.map(|since| format!("since={since}")),
             self.group.as_ref().map(|(by, name)| format!("group={}:{}", by.name(), encoded(name))),
             self.color_by.map(|color_by| format!("color={}", color_by.name())),
-            self.scaling.map(|scaling| format!("scale={}", scaling.name())),
             self.sort.map(|sort| format!("sort={}", sort.name())),
             zoom,
             (!panes.is_empty()).then(|| format!("panes={}", panes.join(","))),
@@ -216,7 +213,7 @@ mod tests {
             "event",
             "#event=&from=3",
             "#event=-1&device=70000&select=12&from=9&to=3&color=x&others=1",
-            "#since=4&group=line&group=nothing:a&group=line:%f&group=line:%ff&scale=x&sort=&zoom=1,2&zoom=1,inf,0&zoom=1e99,1,0",
+            "#since=4&group=line&group=nothing:a&group=line:%f&group=line:%ff&scale=x&sort=&zoom=1&zoom=1,inf,0&zoom=1,2,3,4",
         ] {
             assert_eq!(Link::parse(fragment), Link::default(), "{fragment}");
         }
@@ -259,8 +256,8 @@ mod tests {
             select: Option<u64>, outside: Option<bool>, others: Option<bool>,
             axis in 0..4usize, cuts_idle: Option<bool>, stack in 0..12usize, selected: Option<(u64, u64)>,
             since: Option<u64>, group: Option<(prop::sample::Index, String)>,
-            look in (0..3usize, 0..5usize, 0..10usize),
-            zoom in proptest::option::of((1f32..24.0, 1f64..1e7, 0f64..1.0)),
+            look in (0..5usize, 0..10usize),
+            zoom in proptest::option::of((1f64..1e7, 0u64..1 << 50)),
             panes in proptest::collection::vec(pane(), 0..3),
             compared in (proptest::option::of(".{1,20}"), 0..3usize, proptest::option::of(0u64..1000)),
         ) {
@@ -279,10 +276,9 @@ mod tests {
                 select,
                 since: since.filter(|_| select.is_some()),
                 group: group.map(|(by, name)| (*by.get(&GroupBy::ALL), name)),
-                color_by: ColorBy::ALL.get(look.2).copied(),
-                scaling: Scaling::ALL.get(look.0).copied(),
-                sort: SortBy::ALL.get(look.1).copied(),
-                zoom: zoom.map(|(rows, columns, column_start)| HeatmapZoom { rows, columns, column_start }),
+                color_by: ColorBy::ALL.get(look.1).copied(),
+                sort: SortBy::ALL.get(look.0).copied(),
+                zoom: zoom.map(|(zoom, first_byte)| MapZoom { zoom, first_byte }),
                 panes,
                 step_span: compared.0,
                 compare_with: ["recording 3", "pinned"].get(compared.1).map(|name| (*name).to_owned()),

@@ -6,8 +6,8 @@ use vramscope_trace::{ByteSize, Count, EventKind, Percent};
 use crate::bands::Band;
 use crate::connection::ConnectionState;
 use crate::details::{self, Details};
+use crate::device_map::Hit;
 use crate::model::{Model, Origin};
-use crate::segment_map::Hit;
 use crate::timeline;
 
 /// The live connection's state, the page's delay behind the program, and the rate of events.
@@ -90,7 +90,7 @@ pub struct TransportTexts {
     pub time: String,
 }
 
-/// Texts and states of all elements of the page outside the timeline's and the heatmap's pictures.
+/// Texts and states of all elements of the page outside the timeline's and the map's pictures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageTexts {
     /// Whether there is something to show: a file, or a live recording with events.
@@ -127,7 +127,7 @@ pub struct PageTexts {
 }
 
 impl PageTexts {
-    /// Computes all texts. `hovered` is the block or free range under the pointer on the heatmap,
+    /// Computes all texts. `hovered` is the block or free range under the pointer on the map,
     /// `last_step` the reserved, stuck and releasable bytes at the end of the last complete step.
     pub fn update(&mut self, model: &mut Model, hovered: Option<Hit>, status: LiveStatus, last_step: Option<[u64; 3]>) {
         let origin = model.origin();

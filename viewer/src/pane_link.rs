@@ -130,8 +130,8 @@ mod tests {
         assert!(text.starts_with("sites;by:line;at:peak;sort:-bytes;n:7;find:net%2C%20"), "{text}");
         assert!(!text.contains(['&', '=', ',', '#', '"', ' ']), "{text}");
         assert_eq!(PaneLink::parse(&text), pane);
-        assert_eq!(PaneLink::new("heatmap").text(), "heatmap");
-        assert!(PaneLink::parse("heatmap").has_defaults());
+        assert_eq!(PaneLink::new("device").text(), "device");
+        assert!(PaneLink::parse("device").has_defaults());
     }
 
     #[test]

@@ -341,7 +341,7 @@ mod tests {
         assert_eq!((&legend[12].colors[..], legend[12].stripes), (&theme.heat[..], None));
         assert_eq!((&legend[11].colors[..], legend[11].stripes), (&[theme.free][..], Some(theme.free_hatch)));
         let around = Surroundings { title: title.to_owned(), subtitle: "event 3".to_owned(), legend };
-        let file = ("run heatmap event 3.svg".to_owned(), PictureFormat::Svg);
+        let file = ("run device event 3.svg".to_owned(), PictureFormat::Svg);
         SavedPicture::new(file, (500, 200), &around, 1.0, &theme, &mut Typesetter::new())
     }
 

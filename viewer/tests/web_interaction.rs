@@ -110,13 +110,13 @@ async fn pictures_are_saved(api: &Api) {
     });
     let listener = watch.as_ref().unchecked_ref();
     document().add_event_listener_with_callback("click", listener).expect("the listener is valid");
-    JsFuture::from(api.call("show", &["heatmap".into()]).unchecked_into::<js_sys::Promise>()).await.expect("a view");
+    JsFuture::from(api.call("show", &["device".into()]).unchecked_into::<js_sys::Promise>()).await.expect("a view");
     let event = api.number("event");
     for key in ["I", "G"] {
         press(key, false);
         pass(300).await;
     }
-    let names = [format!("drawn heatmap event {event}.png"), format!("drawn heatmap event {event}.svg")];
+    let names = [format!("drawn device event {event}.png"), format!("drawn device event {event}.svg")];
     assert_eq!(*saved.borrow(), names);
     document().remove_event_listener_with_callback("click", listener).expect("the listener is valid");
 }

@@ -1,6 +1,6 @@
 //! A recording on one page, for an issue or a mail: an SVG or PNG picture, made without a browser.
 //!
-//! A report draws the viewer's timeline and heatmap, in its font and colors, on another surface. It
+//! A report draws the viewer's timeline and map, in its font and colors, on another surface. It
 //! does not run in a browser; the page saves pictures of single views. The page of a report is
 //! light, 1000 units wide and as high as needed. Each device has a block of key figures, its memory
 //! and fragmentation over time, its segments at the peak of the allocated bytes, and the sites that

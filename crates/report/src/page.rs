@@ -3,8 +3,8 @@
 use vramscope_draw::{Align, Color, MomentAxis, Rect, Surface, Theme, Weight};
 use vramscope_trace::{ByteSize, Count, DeviceInfo, DurationNs, LifetimeSummary, Percent, site_name};
 use vramscope_viewer::bands::BandChoice;
+use vramscope_viewer::device_map::StillMap;
 use vramscope_viewer::fragmentation_chart::{DEFAULT_PERCENT, FragmentationContent, FragmentationScene};
-use vramscope_viewer::segment_map::{self, HeatmapScene, Layout, View};
 use vramscope_viewer::timeline::{self, TimelineScene};
 
 use super::contents::RecordingReport;
@@ -24,7 +24,7 @@ const HEADING: f32 = 34.0;
 const FIGURE_ROW: f32 = 58.0;
 /// Number of key figures in a full row.
 const FIGURES_PER_ROW: usize = 6;
-/// Height of the heading above a chart, heatmap or table, in units (pixels at scale 1).
+/// Height of the heading above a chart, map or table, in units (pixels at scale 1).
 const CAPTION: f32 = 24.0;
 /// Height of the timeline without its rows of named intervals, in units (pixels at scale 1).
 const TIMELINE: f32 = 230.0;
@@ -32,22 +32,13 @@ const TIMELINE: f32 = 230.0;
 const SPAN_ROW: f32 = 15.0;
 /// Height of the chart of fragmentation over time, in units (pixels at scale 1).
 const CHART: f32 = 104.0;
-/// Height that the heatmap gets for each 64 MiB of a segment, in units (pixels at scale 1).
-const SEGMENT_LINE: f32 = 22.0;
-/// Bytes of a segment that add one line ([`SEGMENT_LINE`] units) to the heatmap's height; a smaller
-/// rest counts as a whole line.
-const SEGMENT_LINE_BYTES: u64 = 64 << 20;
-/// Maximum height of the heatmap, in units (pixels at scale 1), as long as all segments fit; with
-/// more segments, it grows up to [`MAX_HEATMAP`].
-const HEATMAP: f32 = 380.0;
-/// Maximum height of the heatmap with many segments, in units (pixels at scale 1); segments that
-/// still do not fit are omitted, and a note counts them.
-const MAX_HEATMAP: f32 = 1400.0;
+/// Height of the map of the pool, in units (pixels at scale 1).
+const MAP: f32 = 380.0;
 /// Height of a line of the table of sites, in units (pixels at scale 1).
 const TABLE_LINE: f32 = 19.0;
 /// Maximum number of sites in a device's table; one line sums up the others.
 const MAX_SITES: usize = 12;
-/// Empty space below each chart, heatmap or table, in units (pixels at scale 1).
+/// Empty space below each chart, map or table, in units (pixels at scale 1).
 const GAP: f32 = 18.0;
 /// Font size of the report's text, in units (pixels at scale 1).
 const TEXT: f32 = 11.5;
@@ -62,11 +53,10 @@ struct KeyFigure {
     is_alarming: bool,
 }
 
-/// A device's part of the report's page: its data, and the layout of its heatmap.
+/// A device's part of the report's page: its data, and the map of its pool.
 struct DeviceBlock<'a> {
     summary: &'a DeviceSummary,
-    heatmap: Layout,
-    heatmap_height: f32,
+    map: StillMap,
 }
 
 /// The layout of a report's page: positions of everything, in units, for one scale.
@@ -87,7 +77,7 @@ impl DeviceBlock<'_> {
             + 4.0 * (CAPTION + GAP)
             + timeline_height(report)
             + CHART
-            + self.heatmap_height
+            + MAP
             + TABLE_LINE * lines as f32
     }
 }
@@ -101,24 +91,10 @@ fn timeline_height(report: &RecordingReport) -> f32 {
 impl<'a> Page<'a> {
     /// Computes the layout with `scale` pixels per unit.
     pub(super) fn new(report: &'a RecordingReport<'a>, scale: f32) -> Self {
-        let px = |units: f32| (units * scale).round() as u32;
-        let blocks = report.devices.iter().map(|summary| {
-            let layout = |height: f32| {
-                Layout::new(&summary.peak_state, (px(WIDTH - 2.0 * MARGIN), px(height)), scale, View::default())
-            };
-            let segments = summary.peak_state.segments();
-            let lines = segments.map(|segment| segment.size.div_ceil(SEGMENT_LINE_BYTES)).fold(0, u64::saturating_add);
-            let height = (Layout::HEADER + 4.0 + SEGMENT_LINE * lines as f32).clamp(50.0, HEATMAP);
-            let (mut heatmap, mut heatmap_height) = (layout(height), height);
-            // A picture cannot scroll, so it grows as high as its segments need.
-            for _ in 0..2 {
-                if heatmap.max_scroll > 0 && heatmap_height < MAX_HEATMAP {
-                    heatmap_height = (heatmap_height + heatmap.max_scroll as f32 / scale + 2.0).min(MAX_HEATMAP);
-                    heatmap = layout(heatmap_height);
-                }
-            }
-            DeviceBlock { summary, heatmap, heatmap_height }
-        });
+        let blocks = report
+            .devices
+            .iter()
+            .map(|summary| DeviceBlock { summary, map: StillMap::new(report.recording, &summary.peak_state) });
         Self { report, theme: Theme::new(false), scale, blocks: blocks.collect() }
     }
 
@@ -221,7 +197,7 @@ impl Painter<'_> {
         self.y += HEADER;
     }
 
-    /// Draws a device's part of the page: name, key figures, charts, heatmap and largest sites.
+    /// Draws a device's part of the page: name, key figures, charts, map and largest sites.
     fn block(&mut self, block: &DeviceBlock) {
         let (report, theme, scale, summary) = (self.page.report, &self.page.theme, self.page.scale, block.summary);
         self.heading(summary);
@@ -257,7 +233,7 @@ impl Painter<'_> {
         };
         let scene = FragmentationScene::without_bytes(content, (size.0, area.height().unsigned_abs()), scale);
         self.surface.panel(area, theme.background, &mut |surface| scene.draw_on(surface, theme));
-        self.heatmap(block);
+        self.map(block);
         self.site_table(summary);
     }
 
@@ -302,7 +278,7 @@ impl Painter<'_> {
         }
     }
 
-    /// Draws the heading of a chart, heatmap or table, with a legend of (name, color) and a note.
+    /// Draws the heading of a chart, map or table, with a legend of (name, color) and a note.
     fn caption(&mut self, title: &str, note: &str, legend: &[(&str, Color)]) {
         let theme = &self.page.theme;
         let y = self.y + 10.0;
@@ -316,32 +292,17 @@ impl Painter<'_> {
         self.y += CAPTION;
     }
 
-    /// Draws the heatmap of a device's segments at the peak of its allocated bytes, with its
-    /// heading.
-    fn heatmap(&mut self, block: &DeviceBlock) {
+    /// Draws the map of a device's pool at the peak of its allocated bytes, with its heading.
+    fn map(&mut self, block: &DeviceBlock) {
         let (theme, summary) = (&self.page.theme, block.summary);
-        let legend = [
-            ("allocated", theme.allocated),
-            ("rounding", theme.rounding(theme.allocated)),
-            ("pending free", theme.pending),
-            ("free in segments", theme.free),
-            ("free segment", theme.cached_hatch),
-        ];
-        let shown = block.heatmap.rows.iter().filter(|row| row.line == 0).count();
-        let total = block.heatmap.segment_count();
-        let note = if shown < total {
-            format!("{} of {} segments are shown", Count(shown as u64), Count(total as u64))
-        } else {
-            String::new()
-        };
-        self.caption("Segments at the peak of the allocated bytes", &note, &legend);
-        let area = self.part(block.heatmap_height);
-        let definitions = self.page.report.recording.definitions();
+        let entries = block.map.legend().iter().filter(|entry| entry.bytes.is_some_and(|bytes| bytes > 0));
+        let legend: Vec<(&str, Color)> =
+            entries.map(|entry| (entry.text.as_str(), entry.swatch.style(theme).color)).collect();
+        self.caption("The pool at the peak of the allocated bytes", "", &legend);
+        let area = self.part(MAP);
+        let scale = self.page.scale;
         self.surface.panel(area, theme.background, &mut |surface| {
-            let width = surface.bounds().width();
-            let content = segment_map::HeatmapContent::new(&summary.peak_state, definitions);
-            let scene = HeatmapScene::new(block.heatmap.clone(), width, content, surface.typesetter());
-            segment_map::draw_on(&scene, theme, surface);
+            block.map.draw(&summary.peak_state, scale, theme, surface);
         });
     }
 

@@ -5,8 +5,8 @@ use vramscope_trace::{DeviceId, FormatError, Recording};
 use super::session::{Session, SessionReport};
 use super::timeline_commands::{PAN_FRACTION, ZOOM_FACTOR};
 use crate::command::{AllocationId, Command, Direction, OptionChange, ViewName};
+use crate::device_map::ColorBy;
 use crate::model::{Model, PeakKind};
-use crate::segment_map::ColorBy;
 use crate::view::{PictureInput, Topic};
 use crate::views::ViewId;
 
@@ -211,10 +211,11 @@ impl Session {
     /// Colors blocks by a property; `None` chooses the next or previous one.
     fn choose_color(&mut self, chosen: Option<ColorBy>, direction: Direction) {
         let count = ColorBy::ALL.len();
-        for color_by in self.views.iter_mut().filter_map(|view| view.color_by()) {
-            let current = ColorBy::ALL.iter().position(|known| known == color_by).unwrap_or(0);
+        for view in self.views.iter_mut() {
+            let Some(shown) = view.color_by() else { continue };
+            let current = ColorBy::ALL.iter().position(|&known| known == shown).unwrap_or(0);
             let next = if direction.is_forward() { current + 1 } else { current + count - 1 };
-            *color_by = chosen.unwrap_or(ColorBy::ALL[next % count]);
+            view.set_color(chosen.unwrap_or(ColorBy::ALL[next % count]));
         }
     }
 

@@ -8,11 +8,11 @@ use vramscope_insight::history::{History, Progress};
 use vramscope_trace::{DeviceId, SiteId};
 
 use crate::command::Direction;
+use crate::device_map::Hit;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
 use crate::page_texts::{LiveStatus, PageTexts};
 use crate::protocol::{PaneContent, Tooltip};
-use crate::segment_map::Hit;
 use crate::timeline::{Overlay, RangeTotals, StepScale, TimelineScene};
 use crate::ui::Node;
 use crate::view::SharedCaches;

@@ -5,14 +5,14 @@ use vramscope_trace::digest;
 
 use super::parts::PageFacts;
 use super::session::Session;
+use crate::device_map::ColorBy;
 use crate::model::{Origin, PeakKind};
 use crate::playback::SPEEDS;
-use crate::segment_map::ColorBy;
 
 impl Session {
     /// Returns the state of the page as JSON, for `window.vramscope.state()`.
     pub(super) fn state_json(&mut self, facts: &PageFacts) -> String {
-        let color = self.views.iter_mut().find_map(|view| view.color_by().copied()).unwrap_or_default();
+        let color = self.views.iter().find_map(|view| view.color_by()).unwrap_or_default();
         let model = &self.model;
         let device = model.device_state();
         let counters = device.counters();

@@ -14,11 +14,11 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
 use crate::bands::Band;
+use crate::device_map::ColorBy;
 use crate::editor_link::EditorTemplate;
 use crate::model::{CompareWith, PeakKind};
 use crate::pane_sizes::Splitter;
 use crate::saved_picture::PictureFormat;
-use crate::segment_map::ColorBy;
 use crate::timeline::AxisKind;
 
 pub use field::Field;

@@ -5,7 +5,7 @@ use vramscope_draw::{Align, Canvas, Chart, LineStyle, Rect, Surface, Theme};
 
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
-use crate::segment_map;
+use crate::device_map;
 
 /// Widths of the lines of sides A and B, in units (pixels at scale 1). B is drawn over A; A is
 /// wider, so that both show where they are equal.
@@ -34,7 +34,7 @@ pub(super) fn draw_on(scene: &ComparisonScene, theme: &Theme, surface: &mut Canv
         draw_legend_entry(scene, line, theme, surface);
     }
     for (index, map) in scene.maps.iter().enumerate() {
-        surface.panel(map.area, theme.background, &mut |surface| segment_map::draw_on(&map.scene, theme, surface));
+        surface.panel(map.area, theme.background, &mut |surface| device_map::draw_on(&map.scene, theme, surface));
         let title = &map.title;
         let half = px(4.0, scene.scale);
         let swatch =

@@ -1,5 +1,5 @@
 //! The picture of a comparison: the allocated and reserved bytes of both sides over time on one
-//! axis, and below it the heatmaps of both moments side by side.
+//! axis, and below it the maps of both moments side by side.
 //!
 //! By default the axis shows training steps if both sides have some, and steps with equal numbers
 //! are at one position; otherwise it shows events, counted from each recording's start. The user
@@ -15,14 +15,13 @@ mod picture;
 mod scene;
 mod sides;
 
-use vramscope_draw::{Color, Theme};
-
 pub use axis::AxisUnit;
 pub use moments::Moments;
 pub use picture::ComparisonPicture;
 pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};
 pub(crate) use sides::recording_of;
 pub use sides::{CompareCache, Side, Unavailable};
+use vramscope_draw::{Color, Theme};
 
 /// Names of the two sides of a comparison.
 pub const NAMES: [&str; 2] = ["A", "B"];

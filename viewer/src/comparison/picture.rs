@@ -16,7 +16,7 @@ pub struct ComparisonPicture {
 }
 
 impl ComparisonPicture {
-    /// Computes the lines and heatmaps if their inputs have changed; unless both sides are known,
+    /// Computes the lines and maps if their inputs have changed; unless both sides are known,
     /// there is no picture. Returns true if the picture must be drawn again.
     pub fn update(&mut self, context: &Context<'_>, frame: &PictureFrame<'_>, is_known: bool) -> bool {
         let mut numbers = if is_known { self.cache.picture_numbers(context) } else { Vec::new() };

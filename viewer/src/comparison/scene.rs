@@ -1,14 +1,14 @@
-//! Computes the lines, labels and heatmaps of a comparison's picture and their positions,
+//! Computes the lines, labels and maps of a comparison's picture and their positions,
 //! without colors.
 
 use vramscope_draw::picture::{TEXT, chart_columns, px};
 use vramscope_draw::{Axis, Bitmap, Rect, Typesetter};
 use vramscope_insight::comparison::Alignment;
-use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, Recording};
+use vramscope_trace::{ByteSize, Count, CounterColumn, DeviceId, DeviceState, Recording};
 
 use super::NAMES;
 use super::axis::{AxisUnit, Label, SharedAxis};
-use crate::segment_map::{self, HeatmapScene, Layout, View};
+use crate::device_map::{MapScene, StillMap};
 
 /// Height of a row of the chart's legend, in units (pixels at scale 1).
 const LEGEND_ROW: f32 = 16.0;
@@ -16,9 +16,9 @@ const LEGEND_ROW: f32 = 16.0;
 pub(super) const LEGEND_LINE: f32 = 26.0;
 /// Space after an entry of the chart's legend, in units.
 const LEGEND_GAP: f32 = 18.0;
-/// Minimum height of a picture that shows heatmaps below the chart, in units.
+/// Minimum height of a picture that shows maps below the chart, in units.
 const LEAST_WITH_HEATMAPS: f32 = 265.0;
-/// The chart's share of the height of a picture with heatmaps, from 0 to 1.
+/// The chart's share of the height of a picture with maps, from 0 to 1.
 const CHART_SHARE: f32 = 0.5;
 /// Minimum distance between two labels of the vertical axis of bytes, in units.
 const BYTES_LABEL_DISTANCE: f32 = 30.0;
@@ -137,11 +137,11 @@ const fn counter_name(is_reserved: bool) -> &'static str {
     if is_reserved { "reserved" } else { "allocated" }
 }
 
-/// The heatmap of one side, its title, and its part of the picture.
+/// The map of one side, its title, and its part of the picture.
 pub(super) struct Map {
     pub(super) area: Rect,
     pub(super) title: Label,
-    pub(super) scene: HeatmapScene,
+    pub(super) scene: MapScene,
 }
 
 /// The "Compare" view's picture ready to draw: positions and texts, without colors.
@@ -154,7 +154,7 @@ pub struct ComparisonScene {
     pub(super) bytes_axis: Axis,
     /// Pixel columns of the compared moments of A and B; `None` outside of the chart.
     pub(super) moments: [Option<i32>; 2],
-    /// The heatmaps of A and B; none if the picture has no room for them.
+    /// The maps of A and B; none if the picture has no room for them.
     pub(super) maps: Vec<Map>,
     axis: SharedAxis,
     has_one_device: bool,
@@ -242,13 +242,12 @@ impl ComparisonScene {
         texts
     }
 
-    /// Adds the heatmaps of both sides, side by side in an area of the picture; none if they would
+    /// Adds the maps of both sides, side by side in an area of the picture; none if they would
     /// be too small.
     fn add_maps(&mut self, content: &ComparisonContent<'_>, area: Rect, typesetter: &Typesetter) {
         let scale = self.scale;
         let (title_height, gap) = (px(18.0, scale), px(8.0, scale));
         let half = (area.width() - gap) / 2;
-        let definitions = content.sides.each_ref().map(|side| side.recording.definitions());
         for (index, side) in content.sides.iter().enumerate() {
             let x0 = area.x0 + index as i32 * (half + gap);
             let map = Rect::new(x0, area.y0 + title_height, x0 + half, area.y1);
@@ -266,7 +265,8 @@ impl ComparisonScene {
                 y: area.y0 + title_height / 2,
                 text: typesetter.fit(&text, TEXT * scale, (half - px(24.0, scale)).max(1) as f32),
             };
-            let scene = heatmap_scene(side.state, definitions[index], map, scale, typesetter);
+            let size = (map.width().max(1) as u32, map.height().max(1) as u32);
+            let scene = StillMap::new(side.recording, side.state).scene(side.state, size, scale, typesetter);
             self.maps.push(Map { area: map, title, scene });
         }
     }
@@ -317,17 +317,4 @@ fn lines(
         x += width(line);
     }
     (drawn, row + 1)
-}
-
-/// Computes the heatmap of a device's memory, as large as a part of the picture.
-fn heatmap_scene(
-    state: &DeviceState,
-    definitions: &Definitions,
-    area: Rect,
-    scale: f32,
-    typesetter: &Typesetter,
-) -> HeatmapScene {
-    let size = (area.width().max(1) as u32, area.height().max(1) as u32);
-    let layout = Layout::new(state, size, scale, View::default());
-    HeatmapScene::new(layout, size.0 as i32, segment_map::HeatmapContent::new(state, definitions), typesetter)
 }

@@ -58,7 +58,7 @@ pub fn reading(progress: Option<f64>) -> Vec<Node> {
     vec![heading(DetailsKind::AbsentAllocation, true).into(), Element::text(Tag::P, text).with_class("nothing").into()]
 }
 
-/// Returns the heading of the details panel, with a sample of the heatmap's color.
+/// Returns the heading of the details panel, with a sample of the map's color.
 fn heading(kind: DetailsKind, is_selection: bool) -> Element {
     let class = match kind {
         DetailsKind::AllocatedBlock => "swatch swatch-allocated",

@@ -13,10 +13,10 @@ use vramscope_insight::frames::{RecordedStacks, StackView, WhyNoStack, why_no_st
 use vramscope_insight::placement::recording_notes;
 use vramscope_insight::pools::FreeMemory;
 
-use crate::segment_map::Hit;
+use crate::device_map::Hit;
 use crate::units::{self, unbroken_size};
 
-/// The kind of object that the details panel describes. The page marks the panel with the heatmap's
+/// The kind of object that the details panel describes. The page marks the panel with the map's
 /// color of the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetailsKind {

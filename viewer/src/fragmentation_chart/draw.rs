@@ -65,7 +65,7 @@ impl FragmentationScene {
     }
 }
 
-/// Draws the stuck and releasable bytes with the heatmap's colors and hatching.
+/// Draws the stuck and releasable bytes with the map's colors and hatching.
 fn draw_free(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     let period = (scene.scale * 6.0).round().max(4.0) as usize;
     let stroke = (scene.scale * 2.0).round().max(1.0) as usize;

@@ -4,7 +4,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::Block;
 
 use super::state::Model;
-use crate::segment_map::{Hit, hit_at};
+use crate::device_map::{Hit, hit_at};
 
 impl Model {
     /// Selects the allocation that is live at a device address, or the address itself if none is.

@@ -199,7 +199,7 @@ impl Model {
         self.changes = Changes { timeline: true, moment: true };
     }
 
-    /// Marks everything that depends on the moment (cursor, heatmap, texts) as changed.
+    /// Marks everything that depends on the moment (cursor, map, texts) as changed.
     pub fn moment_changed(&mut self) {
         self.changes.moment = true;
     }

@@ -75,7 +75,7 @@ fn draw_chart(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
 }
 
 /// Returns the color of the reserved bytes that are not active: free space inside segments has the
-/// heatmap's color for free space, tinted.
+/// map's color for free space, tinted.
 fn reserved_color(theme: &Theme) -> Color {
     theme.well.mix(theme.free, 0.3)
 }

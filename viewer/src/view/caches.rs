@@ -24,7 +24,7 @@ pub struct SharedCaches {
     pub steps: StepAnalysis,
     /// What the filters of several views share.
     pub searches: Searches,
-    /// Groups of blocks for the heatmap's colors.
+    /// Groups of blocks for the map's colors.
     pub block_groups: BlockGroupCache,
     /// Byte ranges of the recording's file, each one chunk, that a view needs and that are not
     /// loaded.

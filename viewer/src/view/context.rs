@@ -8,10 +8,10 @@ use vramscope_insight::sites::GroupRow;
 use vramscope_insight::spans::Marks;
 use vramscope_trace::{ByteSize, Count, Definitions, DeviceId, DeviceLifetimes, DeviceState, Percent, Recording};
 
+use crate::device_map::Hit;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
 use crate::model::{AllDevices, Comparison};
-use crate::segment_map::Hit;
 use crate::ui::{Element, Node, Tag};
 
 use super::table::{Cell, Table};

@@ -1,4 +1,4 @@
-//! Groups of blocks: their colors in the heatmap, and the selected group.
+//! Groups of blocks: their colors in the map, and the selected group.
 
 use vramscope_draw::GroupStyle;
 use vramscope_insight::group::{GroupBy, Grouping};
@@ -8,8 +8,8 @@ use vramscope_trace::{Definitions, DeviceId, DeviceState, Peak, Recording, Repla
 
 use super::context::Context;
 use super::table::Table;
+use crate::device_map::BlockGroups;
 use crate::model::AllDevices;
-use crate::segment_map::BlockGroups;
 
 /// A cache of the groups of a recording's blocks, which determine the colors of blocks, for each
 /// grouping.

@@ -25,9 +25,9 @@ use vramscope_insight::events::MatchSearch;
 use vramscope_trace::{DeviceId, DeviceState, FormatError};
 
 use crate::command::{Command, Direction};
+use crate::device_map::{ColorBy, Hit};
 use crate::jobs::{Job, Jobs};
 use crate::link::Link;
-use crate::segment_map::{ColorBy, Hit};
 
 pub(crate) use allocation_table::{
     FoundTable, ROWS_PER_FRAME, SORT_COLUMNS, allocation_category, cell_or_empty, is_selected, live_allocations,
@@ -281,9 +281,12 @@ pub trait View: Any {
     }
 
     /// Returns the property that the picture's colors show; `None` for a picture without a choice.
-    fn color_by(&mut self) -> Option<&mut ColorBy> {
+    fn color_by(&self) -> Option<ColorBy> {
         None
     }
+
+    /// Sets the property that the picture's colors show.
+    fn set_color(&mut self, _color_by: ColorBy) {}
 
     /// Returns the memory that the picture shows at a pixel.
     fn hit(&self, _device: &DeviceState, _point: Pixel) -> Option<Hit> {

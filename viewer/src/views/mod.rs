@@ -7,11 +7,11 @@ pub mod about;
 pub mod address;
 pub mod allocations;
 pub mod compare;
+pub mod device;
 pub mod events;
 pub mod failures;
 pub mod flame;
 pub mod fragmentation;
-pub mod heatmap;
 pub mod leaks;
 pub mod lifetimes;
 pub mod list;
@@ -31,7 +31,7 @@ use crate::view::{Registered, Topic, View, ViewInfo};
 /// All views, in the order in which they are offered. A session shows the `first` views; the page
 /// loads what the `later` ones compute and draw [after](crate::later) its first picture.
 static REGISTRY: &[Registration] = &[
-    first::<heatmap::Heatmap>(),
+    first::<device::Device>(),
     later::<allocations::Allocations>(),
     first::<sites::Sites>(),
     later::<memory_table::MemoryTable>(),
@@ -51,6 +51,9 @@ static REGISTRY: &[Registration] = &[
     later::<what_if::WhatIf>(),
     later::<about::About>(),
 ];
+
+/// Names of views in links and scripts of former versions, and the present ones.
+const FORMER_NAMES: [(&str, &str); 1] = [("heatmap", "device")];
 
 /// A view in the [`REGISTRY`]: its facts, and how it is created.
 struct Registration {
@@ -117,6 +120,7 @@ impl ViewId {
     /// # Errors
     /// If there is no such view: a message for the user.
     pub fn named(name: &str) -> Result<Self, String> {
+        let name = FORMER_NAMES.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name);
         Self::all().find(|view| view.name() == name).ok_or_else(|| format!("there is no view called {name:?}"))
     }
 

@@ -2,8 +2,12 @@
 //! compare them with the same numbers.
 
 use vramscope_draw::picture::text_color;
-use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
-use vramscope_viewer::segment_map::{self, AgeScale, AgeUnit, ColorBy, HeatmapContent, HeatmapScene, Layout, View};
+use vramscope_draw::{Bitmap, Canvas, Color, Theme, Typesetter};
+use vramscope_insight::pools::{DeviceOwners, RequestSizes};
+use vramscope_pool::Settings;
+use vramscope_viewer::device_map::{
+    self, AgeScale, AgeUnit, ColorBy, Layout, LineContent, MapContent, MapScene, MemoryLine, SortBy, View,
+};
 use vramscope_viewer::timeline::{self, TimelineContent, TimelineScene};
 
 use crate::samples::{Sample, open_sample};
@@ -13,8 +17,8 @@ use crate::samples::{Sample, open_sample};
 const EXPECTED: [(&str, u64); 5] = [
     ("timeline at scale 1", 0x5691_187a_a118_2d0a),
     ("timeline at scale 1.5", 0x196d_41a4_0983_58f7),
-    ("heatmap by age", 0x5b40_c9dd_01b1_5bc7),
-    ("heatmap by size", 0x4afd_ec02_6c41_6e25),
+    ("map by age", 0x2e59_5a67_d90a_859f),
+    ("map by size", 0x3368_e351_3f12_0e5d),
     ("colors of texts", 0x6cf6_2d48_9194_24b9),
 ];
 
@@ -36,22 +40,26 @@ pub(crate) fn check() {
         timeline::draw(&scene, &theme, &mut picture, &mut typesetter);
         checksum(picture.bytes())
     };
-    let heatmap = |color_by: ColorBy| {
-        let theme = Theme::new(false);
-        let (mut picture, mut typesetter) = (Bitmap::new(700, 300, Color::default()), Typesetter::new());
+    let map = |color_by: ColorBy| {
+        let (theme, size) = (Theme::new(false), (700, 300));
+        let (mut picture, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
         let device = model.device_state();
         let ages = AgeScale { unit: AgeUnit::Events, now: model.state().event(), longest: 1_000_003 };
-        let content = HeatmapContent { color_by, ages, ..HeatmapContent::new(device, model.recording().definitions()) };
-        let layout = Layout::new(device, (700, 300), 1.0, View { zoom: 2.3, ..View::default() });
-        let scene = HeatmapScene::new(layout, 700, content, &typesetter);
-        segment_map::draw(&scene, &theme, &mut picture, &mut typesetter);
+        let mut content = MapContent { color_by, ages, ..MapContent::new(device, model.recording().definitions()) };
+        let (unfit, settings) = (RequestSizes::of_blocks(device).unfit_shares(), Settings::default());
+        let (owners, sort) = (DeviceOwners::default(), SortBy::Address);
+        let line = MemoryLine::new(&mut content, &LineContent { owners, unfit: &unfit, settings: &settings, sort });
+        let layout = Layout::new(&line, size, 1.0, View { zoom: Some(2.3), ..View::default() });
+        let scene = MapScene::new(&line, layout, (device, true), &mut |_| "train.py".to_owned(), &typesetter);
+        let mut canvas = Canvas { bitmap: &mut picture, typesetter: &mut typesetter };
+        device_map::draw_on(&scene, &theme, &mut canvas);
         checksum(picture.bytes())
     };
     let drawn = [
         ("timeline at scale 1", timeline(1.0)),
         ("timeline at scale 1.5", timeline(1.5)),
-        ("heatmap by age", heatmap(ColorBy::Age)),
-        ("heatmap by size", heatmap(ColorBy::Size)),
+        ("map by age", map(ColorBy::Age)),
+        ("map by size", map(ColorBy::Size)),
         ("colors of texts", text_colors()),
     ];
     assert_eq!(drawn, EXPECTED);

@@ -3,15 +3,14 @@
 use std::fs;
 
 use vramscope_draw::{Bitmap, Color, Theme, Typesetter};
+use vramscope_insight::pools::DeviceOwners;
 use vramscope_trace::{Definitions, DeviceId};
 use vramscope_viewer::bands::Band;
+use vramscope_viewer::device_map::{self, AgeScale, AgeUnit, ColorBy, Highlight, Layout, MapContent, SortBy, View};
 use vramscope_viewer::model::Model;
-use vramscope_viewer::segment_map::{
-    self, AgeScale, AgeUnit, ColorBy, HeatmapScene, Highlight, Layout, Scaling, SortBy, View,
-};
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
-use crate::heatmap::mixed_state;
+use crate::device_map::{Map, mixed_state};
 use crate::testing::golden_file::{check, crate_path, is_updating};
 use crate::testing::samples::{Sample, open_sample};
 
@@ -34,26 +33,18 @@ fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Bitmap {
     frame
 }
 
-/// Draws the heatmap at the model's moment, each segment to its own scale.
-fn heatmap(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Bitmap {
-    heatmap_of(model, dark, size, scale, View::default(), ColorBy::default())
-}
-
-/// Draws the heatmap at the model's moment.
-fn heatmap_of(model: &Model, dark: bool, size: (u32, u32), scale: f32, view: View, color_by: ColorBy) -> Bitmap {
+/// Draws the device map at the model's moment.
+fn map(model: &Model, dark: bool, size: (u32, u32), color_by: ColorBy) -> Bitmap {
     let theme = Theme::new(dark);
-    let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
-    let device = model.device_state();
-    let layout = Layout::new(device, size, scale, view);
-    let definitions = model.recording().definitions();
-    let content = segment_map::HeatmapContent { color_by, ..segment_map::HeatmapContent::new(device, definitions) };
-    let scene = HeatmapScene::new(layout, size.0 as i32, content, &typesetter);
-    segment_map::draw(&scene, &theme, &mut frame, &mut typesetter);
+    let content = MapContent { color_by, ..MapContent::new(model.device_state(), model.recording().definitions()) };
+    let map = Map::new(content);
+    let layout = Layout::new(map.line(), size, 1.0, View::default());
+    let mut picture = map.draw(layout.clone(), size, &theme);
     if let Some(selected) = model.selected() {
         let range = (selected.address, selected.size);
-        segment_map::draw_highlight(&mut frame, &scene.layout, &theme, range, Highlight::Selected);
+        device_map::draw_highlight(&mut picture, (map.line(), &layout), &theme, range, Highlight::Selected);
     }
-    frame
+    picture
 }
 
 #[test]
@@ -63,12 +54,9 @@ fn training_loop_matches_golden_pictures() {
     check("training_timeline_light_x2", &timeline(&model, false, (1200, 360), 2.0));
     let address = model.device_state().blocks().nth(3).map(|block| block.address);
     model.select(address);
-    check("training_heatmap_dark", &heatmap(&model, true, (900, 360), 1.0));
-    check("training_heatmap_light", &heatmap(&model, false, (900, 360), 1.0));
-    check(
-        "training_heatmap_by_category",
-        &heatmap_of(&model, true, (900, 360), 1.0, View::default(), ColorBy::Category),
-    );
+    check("training_map_dark", &map(&model, true, (900, 360), ColorBy::State));
+    check("training_map_light", &map(&model, false, (900, 360), ColorBy::State));
+    check("training_map_by_category", &map(&model, true, (900, 360), ColorBy::Category));
 }
 
 #[test]
@@ -76,21 +64,21 @@ fn first_moment_matches_golden_pictures() {
     let mut model = open_sample(Sample::Training);
     model.seek(0).expect("a loaded moment");
     check("beginning_timeline", &timeline(&model, false, (900, 160), 1.0));
-    check("beginning_heatmap", &heatmap(&model, false, (900, 160), 1.0));
+    check("beginning_map", &map(&model, false, (900, 160), ColorBy::State));
 }
 
 #[test]
 fn failures_and_lost_events_match_golden_pictures() {
     let model = open_sample(Sample::Trouble);
     check("trouble_timeline", &timeline(&model, true, (900, 220), 1.0));
-    check("trouble_heatmap_dark", &heatmap(&model, true, (900, 300), 1.0));
-    check("trouble_heatmap_light", &heatmap(&model, false, (900, 300), 1.0));
+    check("trouble_map_dark", &map(&model, true, (900, 300), ColorBy::State));
+    check("trouble_map_light", &map(&model, false, (900, 300), ColorBy::State));
 }
 
 #[test]
-fn segments_beyond_the_height_match_golden_pictures() {
+fn many_segments_match_golden_pictures() {
     let model = open_sample(Sample::Crowd);
-    check("crowd_heatmap", &heatmap(&model, true, (900, 300), 1.0));
+    check("crowd_map", &map(&model, true, (900, 300), ColorBy::State));
 }
 
 #[test]
@@ -114,32 +102,36 @@ fn memory_outside_the_pool_matches_golden_pictures() {
     check("shared_timeline_zoomed", &timeline(&model, false, (900, 220), 1.0));
 }
 
-/// Draws the heatmap of segments of several pools and streams.
-fn mixed_heatmap(dark: bool, color_by: ColorBy, view: View) -> Bitmap {
+/// Draws the map of segments of several pools and streams.
+fn mixed_map(dark: bool, color_by: ColorBy, view: View) -> Bitmap {
     let state = mixed_state();
     let device = state.device(DeviceId(0)).expect("the device has memory");
     let (size, theme, definitions) = ((900, 360), Theme::new(dark), Definitions::default());
-    let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     let ages = AgeScale { unit: AgeUnit::Events, now: 5000, longest: 5000 };
-    let content =
-        segment_map::HeatmapContent { color_by, ages, ..segment_map::HeatmapContent::new(device, &definitions) };
-    let scene = HeatmapScene::new(Layout::new(device, size, 1.0, view), size.0 as i32, content, &typesetter);
-    segment_map::draw(&scene, &theme, &mut frame, &mut typesetter);
+    let reserved_bytes = device.segments().map(|segment| segment.size).sum();
+    let owners = DeviceOwners {
+        device_bytes: Some(1 << 30),
+        reserved_bytes,
+        outside_bytes: Some(200 << 20),
+        ..DeviceOwners::default()
+    };
+    let content = MapContent { color_by, ages, ..MapContent::new(device, &definitions) };
+    let map = Map::with_owners(content, view.sort, owners);
+    let layout = Layout::new(map.line(), size, 1.0, view);
+    let mut picture = map.draw(layout.clone(), size, &theme);
     let proposed = (0x7f00_0000_0000 + (96 << 20), 6 << 20);
-    segment_map::draw_placement(&mut frame, &scene.layout, &theme, proposed);
-    frame
+    device_map::draw_placement(&mut picture, (map.line(), &layout), &theme, proposed);
+    picture
 }
 
 #[test]
-fn heatmap_of_pools_and_streams_matches_golden_pictures() {
-    let common = View { scaling: Scaling::Common, ..View::default() };
-    check("pools_heatmap_dark", &mixed_heatmap(true, ColorBy::State, View::default()));
-    check("pools_heatmap_common_light", &mixed_heatmap(false, ColorBy::State, common));
-    check("pools_heatmap_age_dark", &mixed_heatmap(true, ColorBy::Age, common));
-    let zoomed = View { column_zoom: 4.0, column_start: 0.3, sort: SortBy::Size, ..View::default() };
-    check("pools_heatmap_zoomed_light", &mixed_heatmap(false, ColorBy::Size, zoomed));
-    let model = open_sample(Sample::Crowd);
-    check("crowd_heatmap_common", &heatmap_of(&model, true, (900, 300), 1.0, common, ColorBy::default()));
+fn maps_of_pools_and_streams_match_golden_pictures() {
+    let whole = View { zoom: Some(0.0), ..View::default() };
+    check("pools_map_dark", &mixed_map(true, ColorBy::State, View::default()));
+    check("pools_map_whole_device_light", &mixed_map(false, ColorBy::State, whole));
+    check("pools_map_age_dark", &mixed_map(true, ColorBy::Age, whole));
+    let zoomed = View { zoom: Some(4.0), scroll: 300, sort: SortBy::Size, ..View::default() };
+    check("pools_map_zoomed_light", &mixed_map(false, ColorBy::Size, zoomed));
 }
 
 #[test]
@@ -149,10 +141,9 @@ fn every_golden_picture_has_a_test() {
         "allocations_by_address_light",
         "allocations_dark",
         "allocations_light",
-        "beginning_heatmap",
+        "beginning_map",
         "beginning_timeline",
-        "crowd_heatmap",
-        "crowd_heatmap_common",
+        "crowd_map",
         "events_timeline_dark",
         "events_timeline_light",
         "flame_dark",
@@ -161,10 +152,10 @@ fn every_golden_picture_has_a_test() {
         "fragmentation_light",
         "idle_timeline_light",
         "lanes_timeline_light",
-        "pools_heatmap_age_dark",
-        "pools_heatmap_common_light",
-        "pools_heatmap_dark",
-        "pools_heatmap_zoomed_light",
+        "pools_map_age_dark",
+        "pools_map_dark",
+        "pools_map_whole_device_light",
+        "pools_map_zoomed_light",
         "shared_timeline_dark",
         "shared_timeline_others_dark",
         "shared_timeline_others_light_x2",
@@ -173,15 +164,15 @@ fn every_golden_picture_has_a_test() {
         "stacked_timeline_light",
         "steps_timeline_dark",
         "steps_timeline_light",
-        "training_heatmap_by_category",
-        "training_heatmap_dark",
-        "training_heatmap_light",
+        "training_map_by_category",
+        "training_map_dark",
+        "training_map_light",
         "training_timeline_arrow",
         "training_timeline_dark",
         "training_timeline_light_x2",
         "training_timeline_zoomed",
-        "trouble_heatmap_dark",
-        "trouble_heatmap_light",
+        "trouble_map_dark",
+        "trouble_map_light",
         "trouble_timeline",
     ];
     let mut found: Vec<String> = fs::read_dir(crate_path("tests/golden"))

@@ -9,12 +9,12 @@ mod testing;
 
 mod bands;
 mod commands;
+mod device_map;
+mod device_map_hits;
 mod excerpts;
 mod golden;
 mod golden_pictures;
-mod heatmap;
 mod lanes;
-mod layout;
 mod live_recording;
 mod model;
 mod partial_loading;

@@ -58,10 +58,10 @@ fn pictures_have_name_title_and_legend() {
         assert_eq!(picture.picture_size, (width, height));
         picture
     };
-    let heatmap = ("drawn heatmap event 40.png", "drawn.vram.gz: Heatmap");
-    let picture = check(&mut session, "png heatmap", heatmap.0, heatmap.1, Surface::Left);
+    let device = ("drawn device event 40.png", "drawn.vram.gz: Device");
+    let picture = check(&mut session, "png device", device.0, device.1, Surface::Left);
     let texts: Vec<&str> = picture.texts.iter().map(|text| text.text.as_str()).collect();
-    assert!(texts.contains(&"allocated") && texts.contains(&"free in segments"), "{texts:?}");
+    assert!(texts.contains(&"parameter 8.11 MiB"), "{texts:?}");
     run(&mut session, &["view fragmentation"]);
     let name = "drawn fragmentation event 40.svg";
     let picture = check(&mut session, "svg", name, "drawn.vram.gz: Fragmentation", Surface::Right);

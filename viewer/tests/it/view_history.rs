@@ -56,7 +56,7 @@ impl Page {
 }
 
 /// Commands that each change the view.
-const CHANGES: [&str; 27] = [
+const CHANGES: [&str; 26] = [
     "seek 40",
     "step 3",
     "first",
@@ -71,9 +71,8 @@ const CHANGES: [&str; 27] = [
     "select 1",
     "select-segment 1",
     "color site",
-    "mode heatmap common",
-    "sort heatmap size",
-    "filter heatmap 3MiB",
+    "sort device size",
+    "filter device 3MiB",
     "view sites",
     "by sites stream",
     "mode sites peak",
@@ -129,7 +128,7 @@ fn links_restore_every_view() {
     let link = Link::parse("panes=heatmap,sites;by:stream&color=age");
     other.session.go_to_link(&link).expect("a loaded moment");
     let frame = other.act(Vec::new());
-    assert!(frame.link.contains("panes=heatmap,sites;by:stream") && frame.link.contains("color=age"), "{}", frame.link);
+    assert!(frame.link.contains("panes=device,sites;by:stream") && frame.link.contains("color=age"), "{}", frame.link);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn event_of_the_moment_is_described_beside_the_list_of_events() {
         })
     };
     let (with_stack, without) = (free(true).expect("one with a stack") + 1, free(false).expect("one without") + 1);
-    let (details, _) = run(&mut session, &["pane 0 heatmap", "pane 1 sites", &format!("seek {with_stack}")]);
+    let (details, _) = run(&mut session, &["pane 0 device", "pane 1 sites", &format!("seek {with_stack}")]);
     assert_eq!(texts(&details, Tag::H2), ["Device"]);
     let (details, _) = run(&mut session, &["pane 1 events"]);
     assert_eq!(texts(&details, Tag::H2), ["Event of this moment", "Device"]);

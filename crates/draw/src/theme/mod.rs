@@ -43,6 +43,9 @@ pub struct Theme {
     pub cached: Color,
     /// Hatching of segments without live blocks.
     pub cached_hatch: Color,
+    /// Free memory beside live blocks: a range that every request fits, and one that none fits; see
+    /// [`stuck`](Self::stuck).
+    pub stuck: [Color; 2],
     /// The line of the reserved bytes.
     pub reserved_line: Color,
     /// Memory that this process holds outside the pool.
@@ -173,6 +176,7 @@ impl Theme {
             free_hatch: color(is_dark, 0x8a4510, 0xffe3c2),
             cached: color(is_dark, 0x4a3317, 0xfbecd6),
             cached_hatch: color(is_dark, 0x9a6722, 0xb08242),
+            stuck: colors(is_dark, [0x4d2f45, 0xff7ab8], [0xf2d3e2, 0xc2256e]),
             reserved_line: color(is_dark, 0xaab4c0, 0x4b5765),
             outside: color(is_dark, 0x45a699, 0x2d827a),
             others: color(is_dark, 0x5f6b79, 0x85909c),
@@ -210,6 +214,12 @@ impl Theme {
     /// color `block`.
     pub fn rounding(&self, block: Color) -> Color {
         block.mix(self.shade, 0.6)
+    }
+
+    /// Returns the color of free memory beside live blocks; `share` (0 to 1) is how much of the
+    /// requested memory does not fit into it.
+    pub fn stuck(&self, share: f32) -> Color {
+        self.stuck[0].mix(self.stuck[1], share)
     }
 
     /// Returns the color that shows a fragmentation from 0 to 1.

@@ -11,15 +11,18 @@
 //! expandable segments PyTorch counts no stuck bytes, because pages can be released one by one.
 
 mod breakdown;
+mod device_owners;
 pub(crate) mod event_walk;
 mod first_above;
 mod fragmentation_columns;
 mod holdings;
 mod largest_requests;
 mod private_pools;
+mod request_sizes;
 mod usage;
 
 pub use breakdown::ReservedBreakdown;
+pub use device_owners::DeviceOwners;
 pub use first_above::{FirstAbove, FragmentationCrossing};
 pub use fragmentation_columns::{
     ColumnSource, FragmentationColumn, FragmentationColumns, fragmentation_columns, sampled_fragmentation_columns,
@@ -27,5 +30,8 @@ pub use fragmentation_columns::{
 pub use holdings::{SiteHolding, site_holdings};
 pub use largest_requests::LargestRequests;
 pub use private_pools::{PrivatePool, private_pools};
+pub use request_sizes::{RequestSizes, UnfitShares};
 pub(crate) use usage::partial_page_bytes;
-pub use usage::{FreeMemory, PoolRow, PoolUsage, device_usage, free_memory, pool_rows, releasable_by_device};
+pub use usage::{
+    FreeMemory, PoolRow, PoolUsage, device_usage, free_memory, free_parts, pool_rows, releasable_by_device,
+};

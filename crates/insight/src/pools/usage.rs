@@ -104,15 +104,31 @@ pub struct PoolRow {
 /// The mapped range `segment` begins at a page, because memory is mapped in whole pages. If its
 /// size is no whole number of the settings' pages, the pages are assumed to be 2 MiB.
 pub(crate) fn partial_page_bytes(settings: &Settings, segment: &Segment, address: u64, size: u64) -> u64 {
+    let [head, _, tail] = page_parts(settings, segment, address, size);
+    head + tail
+}
+
+/// Returns the sizes of the stuck, releasable and again stuck part of a free range of a segment, in
+/// this order of addresses. They add up to `size`.
+#[must_use]
+pub fn free_parts(settings: &Settings, segment: &Segment, address: u64, size: u64) -> [u64; 3] {
+    match segment.expandable {
+        true => page_parts(settings, segment, address, size),
+        false if size < segment.size => [size, 0, 0],
+        false => [0, size, 0],
+    }
+}
+
+/// Returns the bytes of a free range before its first whole page, in whole pages, and after them.
+fn page_parts(settings: &Settings, segment: &Segment, address: u64, size: u64) -> [u64; 3] {
     let page_bytes = match segment.pool.kind {
         PoolKind::Small => SMALL_SEGMENT_BYTES,
         PoolKind::Large => settings.large_segment_size_bytes.max(1),
     };
     let page_bytes = if segment.size.is_multiple_of(page_bytes) { page_bytes } else { SMALL_SEGMENT_BYTES };
     let (start, end) = (address - segment.address, address - segment.address + size);
-    let first_page = start.div_ceil(page_bytes);
-    let end_page = end / page_bytes;
-    size - end_page.saturating_sub(first_page) * page_bytes
+    let (first, last) = (start.next_multiple_of(page_bytes), end - end % page_bytes);
+    if first >= last { [size, 0, 0] } else { [first - start, last - first, end - last] }
 }
 
 /// Returns the memory of a device by pool and stream, in the order of their keys.
@@ -162,12 +178,8 @@ pub fn free_memory(device: &DeviceState, settings: &Settings) -> FreeMemory {
             free.total = free.total.saturating_add(extent.size);
             free.largest = free.largest.max(extent.size);
             free.blocks += 1;
-            let stuck = match segment.expandable {
-                true => partial_page_bytes(settings, segment, extent.address, extent.size),
-                false if extent.size < segment.size => extent.size,
-                false => 0,
-            };
-            stuck_bytes = stuck_bytes.saturating_add(stuck);
+            let [head, _, tail] = free_parts(settings, segment, extent.address, extent.size);
+            stuck_bytes = stuck_bytes.saturating_add(head + tail);
         }
     }
     FreeMemory { space: free, stuck_bytes }

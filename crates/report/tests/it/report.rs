@@ -173,7 +173,7 @@ fn report_contains_its_sections_and_figures() {
         "more than half not freed",
         "Memory over time",
         "Fragmentation over time",
-        "Segments at the peak",
+        "The pool at the peak",
         "Largest sites",
         "model.py:12 forward",
         "allocated peak",

@@ -102,7 +102,7 @@ fn on_the_page(browser: &Browser, page: Page<'_>, effort: Effort, is_big: bool) 
     every_view(browser, effort, 1500.0);
     memory(browser, effort, 150e6);
     run(browser, SHOW_PANES, &[]);
-    println!("with timeline, allocations and heatmap:");
+    println!("with timeline, allocations and map of the device:");
     navigate(browser, effort, 1.0);
     long_tasks(browser, "all of this");
     let sorted = run(browser, scripts::SORT, &[json!(effort.opens)]);
@@ -122,9 +122,9 @@ fn on_the_page(browser: &Browser, page: Page<'_>, effort: Effort, is_big: bool) 
     }
 }
 
-/// Shows the heatmap and the allocations over time.
+/// Shows the map of the device and the allocations over time.
 const SHOW_PANES: &str = "
-    await window.vramscope.show('heatmap');
+    await window.vramscope.show('device');
     await window.vramscope.show('allocations');
     return [];";
 

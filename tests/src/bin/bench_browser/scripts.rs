@@ -78,7 +78,7 @@ pub(crate) const SCRUB: &str = "
     return [gaps, frames];";
 
 /// Opens the page's own recording by URL repeatedly, over the loopback interface: from the call to
-/// the frame after its promise, when timeline and heatmap are shown.
+/// the frame after its promise, when timeline and map are shown.
 pub(crate) const OPEN_URL: &str = "
     const url = new URLSearchParams(location.search).get('trace');
     const frame = () => new Promise(requestAnimationFrame);

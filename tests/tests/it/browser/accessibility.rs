@@ -98,7 +98,7 @@ const COUNT_FILES: &str = "
     document.activeElement.blur();
     return true;";
 /// A moment, zoom and selection at which almost every command changes something.
-const VIEW: &str = "event=500&panes=heatmap,allocations&range=100-900";
+const VIEW: &str = "event=500&panes=device,allocations&range=100-900";
 /// Longest wait for the effect of a command, on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Commands that do nothing visible for a complete recording of one GPU.
@@ -120,7 +120,7 @@ const BEFORE: [(&str, &str); 12] = [
     ("fit-picture", "W"),
     ("redo", "cz"),
     ("undo", "c"),
-    ("view heatmap", "|"),
+    ("view device", "|"),
     ("escape", "?"),
 ];
 

@@ -54,7 +54,7 @@ const RECORDINGS: [&str; 7] =
 /// of the page's URL.
 const VIEWS: [(&str, &str, &str); 20] = [
     ("timeline", "gpt_varlen", ""),
-    ("heatmap", "oom_frag", "panes=heatmap&event=700"),
+    ("device", "oom_frag", "panes=device&event=700"),
     ("allocations", "resnet50_train", "panes=allocations"),
     ("sites", "gpt_varlen", "panes=sites;by:site"),
     ("table", "resnet50_train", "panes=table"),
@@ -305,7 +305,7 @@ fn pictures_show_that_a_part_of_the_page_is_missing_or_looks_different() {
     let browser = Browser::start(Window::default());
     for (width, height, factor) in [SIZES[0], SIZES[3]] {
         browser.emulate(Window { width, height, scale: 1, colors: ColorScheme::Light });
-        let page = open(&browser, &view, "peak", "ring", "panes=heatmap,peak");
+        let page = open(&browser, &view, "peak", "ring", "panes=device,peak");
         let views: Vec<String> = page.json("return window.vramscope.views()");
         assert_eq!(views, VIEWS.map(|(name, ..)| name), "every view has golden pictures");
         let before = settled(&browser, page, factor);

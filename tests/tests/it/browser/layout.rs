@@ -32,7 +32,7 @@ const MISPLACED: &str = "
         });
     });
     const map = box(document.getElementById('picture-left'));
-    if (map.width < 150 || map.height < 60) found.push(`the heatmap is ${map.width} by ${map.height}`);
+    if (map.width < 150 || map.height < 60) found.push(`the map is ${map.width} by ${map.height}`);
     return found";
 
 #[test]
@@ -91,7 +91,7 @@ fn escape_leaves_the_filter_of_a_view() {
     browser.press(ESCAPE);
     page.wait("no field has the focus", "return document.activeElement === document.body");
     browser.press('1');
-    page.wait_until("the key is a command", |state| state.view["panes"].to_string().contains("heatmap"));
+    page.wait_until("the key is a command", |state| state.view["panes"].to_string().contains("device"));
     assert_eq!(filter, json!(">1MiB"));
 }
 

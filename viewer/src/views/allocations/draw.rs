@@ -11,7 +11,7 @@ use vramscope_insight::composition::LAYERS;
 use super::labels::{TEXT, is_alternate};
 use super::outline::Outline;
 use super::scene::{AllocationsLayout, AllocationsScene};
-use crate::segment_map::Highlight;
+use crate::device_map::Highlight;
 
 /// Minimum height of a band that gets a line along its upper edge, in units (pixels at scale 1).
 const MIN_SEPARATED: f32 = 3.0;
@@ -127,7 +127,7 @@ fn paints(scene: &AllocationsScene, theme: &Theme) -> [Paint; CODES] {
     let mut paints = [Paint::plain(theme.well); CODES];
     paints[usize::from(GAP)] = Paint::plain(theme.background);
     paints[usize::from(NOT_RESERVED)] = Paint::plain(theme.well);
-    // The heatmap's color of free space, tinted as in the timeline.
+    // The color of free space, tinted as in the timeline.
     paints[usize::from(FREE)] = Paint::plain(theme.well.mix(theme.free, 0.3));
     paints[usize::from(OUTLINE)] = Paint::plain(theme.cursor);
     for (layer, &style) in (0..).zip(&scene.styles) {

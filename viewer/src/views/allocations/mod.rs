@@ -31,7 +31,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, DeviceState, FormatError};
 
 use crate::command::Command;
-use crate::segment_map::Highlight;
+use crate::device_map::Highlight;
 use crate::ui::{Attribute, Element, Tag, swatch};
 use crate::view::{
     Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches, ShownMoment,

@@ -12,7 +12,7 @@ use super::draw::{EMPTY, FIRST_LAYER, band_codes, edge_code, layer_code, map_cod
 use super::labels::is_alternate;
 use super::scene::AllocationsContent;
 use super::*;
-use crate::segment_map::Highlight;
+use crate::device_map::Highlight;
 
 /// Draws a scene on a bitmap.
 fn draw(scene: &AllocationsScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {

@@ -33,7 +33,7 @@ pub struct Compare {
 
 impl Registered for Compare {
     const INFO: ViewInfo = ViewInfo {
-        picture_label: Some("Allocated and reserved bytes of both sides over time, and their heatmaps"),
+        picture_label: Some("Allocated and reserved bytes of both sides over time, and their maps"),
         needs_history: true,
         topic: Some(Topic::Comparison),
         ..ViewInfo::new("compare", "Compare", ("Compare two recordings, devices or moments", &["j"]))

@@ -29,7 +29,7 @@ fn filter_of_sites_keeps_matching_rows_and_dims_other_blocks() {
     assert_eq!(sum(&kept, "allocations") + sum(&others, "allocations"), sum(&all, "allocations"));
     assert!(session.rows("sites", r#"{"filter": "size>"}"#).expect_err("invalid").contains("filter"));
 
-    for view in ["heatmap", "allocations"] {
+    for view in ["device", "allocations"] {
         draw_panes(&mut session, &[&format!("pane 0 {view}"), "pane 1 sites", "filter sites "]);
         let plain = session.pixels(Surface::Left).to_vec();
         let [_, sites] = draw_panes(&mut session, &["filter sites >50MiB"]);

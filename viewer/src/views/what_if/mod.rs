@@ -36,7 +36,7 @@ pub struct WhatIf {
 
 impl Registered for WhatIf {
     const INFO: ViewInfo = ViewInfo {
-        picture_label: Some("Allocated and reserved bytes, recorded and simulated, over time, and both heatmaps"),
+        picture_label: Some("Allocated and reserved bytes, recorded and simulated, over time, and both maps"),
         is_about_events: true,
         topic: Some(Topic::Settings),
         ..ViewInfo::new("whatif", "What if", ("Try other allocator settings", &["; w"]))

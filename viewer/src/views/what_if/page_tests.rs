@@ -94,8 +94,8 @@ fn a_setting_shows_a_second_run_with_its_figures() {
     let rows = page.rows("whatif");
     assert_eq!((rows.len(), rows[1]["peak_reserved_bytes"].as_u64()), (2, Some(peak)));
     assert_eq!(rows[1]["alloc_conf"], "expandable_segments:True");
-    assert!(frame.link.ends_with("panes=heatmap,whatif;find:expandable_segments:True"), "{}", frame.link);
-    assert!(frame.pictures.iter().any(|(surface, ..)| *surface == Surface::Right), "both curves and heatmaps");
+    assert!(frame.link.ends_with("panes=device,whatif;find:expandable_segments:True"), "{}", frame.link);
+    assert!(frame.pictures.iter().any(|(surface, ..)| *surface == Surface::Right), "both curves and maps");
     let bar = plain_text(&frame.timeline_bar.expect("a bar"));
     assert!(bar.contains("what if: reserved, up to"), "{bar}");
     // The other settings are kept, and the link restores the run.
@@ -168,7 +168,7 @@ fn findings_are_one_click_from_their_view_and_moment() {
     let event = findings[0]["events"][1].as_u64().expect("an event");
     let frame = page.run(&["finding 0"]);
     assert_eq!(page.session.model.state().event(), event);
-    assert!(frame.link.contains("panes=heatmap,failures"), "{}", frame.link);
+    assert!(frame.link.contains("panes=device,failures"), "{}", frame.link);
     let details = frame.details.expect("a details panel");
     let text = vramscope_viewer::ui::Element::new(vramscope_viewer::ui::Tag::Div);
     let text = vramscope_viewer::ui::Element { children: details, ..text }.text_content();

@@ -1,0 +1,172 @@
+//! The map's legend: what each color stands for, and how many bytes of the whole device have it.
+
+use std::cmp::Reverse;
+
+use vramscope_draw::Theme;
+use vramscope_trace::sort::sort_by_key;
+use vramscope_trace::{ByteSize, Category, Count, DurationNs};
+
+use super::badges::SegmentBadges;
+use super::block_colors::{AgeUnit, ColorBy, Fill, MapContent, size_at};
+use super::memory_kind::{KindBytes, MemoryKind, STUCK_LEVELS};
+use super::memory_line::MemoryLine;
+use super::style::KindStyle;
+
+/// Maximum number of groups with an entry of their own in the legend; all others share one entry.
+const MAX_GROUPS: usize = 10;
+/// The level from which on free memory is called stuck: most requested bytes do not fit.
+const FIRST_STUCK_LEVEL: u8 = STUCK_LEVELS / 2;
+
+/// A color sample in the map's legend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LegendSwatch {
+    /// A kind of memory.
+    Kind(MemoryKind),
+    /// All groups without an entry of their own.
+    OtherGroups,
+    /// The bar left of segments with these badges.
+    Badges(SegmentBadges),
+}
+
+impl LegendSwatch {
+    /// Returns the sample's color and strokes in a theme; for badges without a color, the dim text
+    /// color.
+    #[must_use]
+    pub fn style(self, theme: &Theme) -> KindStyle {
+        let plain = |color| KindStyle { color, ..KindStyle::new(MemoryKind::Others, theme) };
+        match self {
+            Self::Kind(kind) => KindStyle::new(kind, theme),
+            Self::OtherGroups => plain(theme.faint),
+            Self::Badges(badges) => plain(badges.color_index().map_or(theme.dim, |index| theme.group_color(index))),
+        }
+    }
+}
+
+/// An entry of the map's legend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LegendEntry {
+    /// The color sample.
+    pub swatch: LegendSwatch,
+    /// The meaning of the sample, such as `pending free` or a group's name.
+    pub text: String,
+    /// Bytes of the whole device; `None` for entries of a color scale and of badges.
+    pub bytes: Option<u64>,
+}
+
+/// Returns the legend's entries: blocks, free memory, other owners, and the badges of segments.
+#[must_use]
+pub fn legend(content: &MapContent<'_>, line: &MemoryLine) -> Vec<LegendEntry> {
+    let bytes = line.bytes();
+    let of = |kind: MemoryKind, text: &str, bytes: u64| LegendEntry {
+        swatch: LegendSwatch::Kind(kind),
+        text: text.to_owned(),
+        bytes: Some(bytes),
+    };
+    let mut entries = match content.color_by {
+        ColorBy::State => vec![
+            of(MemoryKind::Live(Fill::Allocated), "allocated", bytes.of_fill(Fill::Allocated)),
+            of(MemoryKind::Live(Fill::Pending), "pending free", bytes.of_fill(Fill::Pending)),
+        ],
+        ColorBy::Category | ColorBy::Site | ColorBy::Module | ColorBy::Stream | ColorBy::Pool => {
+            group_entries(content, bytes)
+        }
+        ColorBy::Age | ColorBy::LastChange | ColorBy::Size => scale_entries(content),
+    };
+    let levels = |levels: std::ops::Range<u8>| levels.map(|level| bytes.of(MemoryKind::Stuck(level))).sum();
+    let (usable, stuck) = (levels(0..FIRST_STUCK_LEVEL), levels(FIRST_STUCK_LEVEL..STUCK_LEVELS));
+    let rounding =
+        bytes.iter().filter(|(kind, _)| matches!(kind, MemoryKind::Rounding(_))).map(|(_, bytes)| bytes).sum();
+    let plain = |kind: MemoryKind, text: &str| of(kind, text, bytes.of(kind));
+    let free = [
+        of(MemoryKind::Rounding(Fill::Allocated), "rounding", rounding),
+        of(MemoryKind::Stuck(STUCK_LEVELS - 1), "stuck: too small for most requests", stuck),
+        of(MemoryKind::Stuck(0), "free beside blocks: requests fit", usable),
+        plain(MemoryKind::Releasable, "whole free segments"),
+        plain(MemoryKind::Outside, "outside the pool"),
+        plain(MemoryKind::Others, "other processes"),
+        plain(MemoryKind::Unknown, "not recorded"),
+        plain(MemoryKind::DriverFree, "free on the device"),
+    ];
+    let is_shown = |one: &LegendEntry| {
+        let has_bytes = one.bytes.is_some_and(|bytes| bytes > 0);
+        // Rounding is a part of the blocks' bytes.
+        has_bytes && (one.text != "rounding" || content.color_by == ColorBy::State)
+    };
+    entries.extend(free.into_iter().filter(is_shown));
+    let segments = line.parts.iter().filter_map(|part| part.segment.as_ref());
+    let mut badges: Vec<SegmentBadges> = segments.map(SegmentBadges::new).collect();
+    vramscope_trace::sort::sort_by(&mut badges, Ord::cmp);
+    badges.dedup();
+    for badges in badges.into_iter().filter(|badges| *badges != SegmentBadges::default()) {
+        let text = badges.names().join(", ");
+        entries.push(LegendEntry { swatch: LegendSwatch::Badges(badges), text, bytes: None });
+    }
+    entries
+}
+
+/// Returns the bytes of the fills with the most bytes, at most `most` of them, in a fixed order,
+/// and the bytes of all others.
+pub(super) fn fill_bytes(bytes: &KindBytes, most: usize) -> (Vec<(Fill, u64)>, u64) {
+    let mut fills: Vec<(Fill, u64)> = Vec::new();
+    for (kind, more) in bytes.iter() {
+        let (MemoryKind::Live(fill) | MemoryKind::Rounding(fill)) = kind else { continue };
+        match fills.last_mut().filter(|(known, _)| *known == fill) {
+            Some((_, sum)) => *sum += more,
+            None => fills.push((fill, more)),
+        }
+    }
+    sort_by_key(&mut fills, |&(fill, bytes)| (Reverse(bytes), fill.number()));
+    let others = fills.split_off(fills.len().min(most));
+    // In a fixed order, so that entries stay at their places while the user scrubs.
+    sort_by_key(&mut fills, |&(fill, _)| fill.number());
+    (fills, others.iter().map(|&(_, bytes)| bytes).fold(0, u64::saturating_add))
+}
+
+/// Returns the entries of the categories or groups with the most bytes, and one for all others.
+fn group_entries(content: &MapContent<'_>, bytes: &KindBytes) -> Vec<LegendEntry> {
+    let (fills, others) = fill_bytes(bytes, MAX_GROUPS);
+    let mut entries: Vec<LegendEntry> = fills
+        .into_iter()
+        .map(|(fill, bytes)| {
+            let text = match fill {
+                Fill::Category(index) => Category::ALL.get(usize::from(index)).map_or("", |one| one.name()).to_owned(),
+                Fill::Group(index) => {
+                    content.groups.as_ref().map(|groups| groups.name(content.definitions, index)).unwrap_or_default()
+                }
+                Fill::Pending => "pending free".to_owned(),
+                Fill::Allocated | Fill::Amount(_) => "allocated".to_owned(),
+            };
+            LegendEntry { swatch: LegendSwatch::Kind(MemoryKind::Live(fill)), text, bytes: Some(bytes) }
+        })
+        .collect();
+    if others > 0 {
+        entries.push(LegendEntry { swatch: LegendSwatch::OtherGroups, text: "others".to_owned(), bytes: Some(others) });
+    }
+    entries
+}
+
+/// Returns entries for five evenly spaced positions of the color scale, from its first color to its
+/// last.
+fn scale_entries(content: &MapContent<'_>) -> Vec<LegendEntry> {
+    let text = |amount: f64| {
+        let age = |amount: f64| {
+            let age = content.ages.age_at(amount);
+            match content.ages.unit {
+                AgeUnit::Events if age == 1 => "1 event ago".to_owned(),
+                AgeUnit::Events => format!("{} events ago", Count(age)),
+                AgeUnit::Time => format!("{} ago", DurationNs(age)),
+            }
+        };
+        match content.color_by {
+            ColorBy::Size => ByteSize(size_at(amount)).to_string(),
+            ColorBy::LastChange if amount < 1.0 => age(1.0 - amount),
+            ColorBy::Age if amount > 0.0 => age(amount),
+            _ => "now".to_owned(),
+        }
+    };
+    let entry = |amount: f64| {
+        let swatch = LegendSwatch::Kind(MemoryKind::Live(Fill::amount(amount)));
+        LegendEntry { swatch, text: text(amount), bytes: None }
+    };
+    [0.0, 0.25, 0.5, 0.75, 1.0].map(entry).into()
+}

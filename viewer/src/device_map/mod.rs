@@ -1,0 +1,51 @@
+//! The device map: every byte of a device to one scale, in address order within its owner.
+//!
+//! The memory is one [line](MemoryLine): the segments of the pool, then what this process holds
+//! outside the pool, what other processes hold, and the driver's free memory. What the recording
+//! does not say is unknown, and drawn as unknown. The map shows the line in rows that continue each
+//! other like lines of text, so that areas can be compared everywhere. Each segment begins on a row
+//! of its own if that takes little space.
+//!
+//! One zoom leads from the whole device to a block. A strip above the map always shows the whole
+//! device, and which part of it the map shows.
+//!
+//! A pixel column stands for an equal number of bytes everywhere. A column with several kinds of
+//! memory is divided among them; see [`cells`]. Blocks have the color of their category or of
+//! another property. Free memory that shares a segment with blocks has the color of how stuck it
+//! is: how much of the requested memory is in requests too large for it. Segments and pages that
+//! the allocator can release are hatched.
+//!
+//! Drawing visits only the memory in view; the line is computed once for a moment.
+
+mod badges;
+mod block_colors;
+mod cells;
+mod draw;
+mod groups;
+mod hit;
+mod labels;
+mod layout;
+mod legend;
+mod memory_kind;
+mod memory_line;
+mod scene;
+mod still;
+mod strip;
+mod style;
+mod view;
+
+pub use badges::SegmentBadges;
+pub use block_colors::{AgeScale, AgeUnit, ColorBy, Fill, FreedAt, MapContent};
+pub use draw::{Highlight, draw_highlight, draw_on, draw_placement};
+pub use groups::BlockGroups;
+pub use hit::Hit;
+pub(crate) use hit::hit_at;
+pub use labels::BlockName;
+pub use layout::{Layout, Row};
+pub use legend::{LegendEntry, LegendSwatch, legend};
+pub use memory_kind::{KindBytes, KindId, MemoryKind};
+pub use memory_line::{LineContent, LinePart, MemoryLine};
+pub use scene::MapScene;
+pub use still::{StillMap, knows_categories};
+pub use style::KindStyle;
+pub use view::{SortBy, View};

@@ -1,0 +1,311 @@
+//! The device map's scene, and input on it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use vramscope_draw::{Canvas, Theme};
+use vramscope_insight::group::GroupBy;
+use vramscope_insight::incremental::RecordingIdentity;
+use vramscope_insight::placement::recorded_settings;
+use vramscope_insight::pools::{DeviceOwners, RequestSizes, UnfitShares};
+use vramscope_insight::query::Now;
+use vramscope_trace::{Block, DeviceId, DeviceState};
+
+use crate::command::{Command, OptionChange};
+use crate::device_map::{
+    self, AgeScale, AgeUnit, ColorBy, Highlight, Hit, Layout, LegendEntry, LineContent, MapContent, MapScene,
+    MemoryLine, SortBy, View as MapView,
+};
+use crate::link::PaneLink;
+use crate::view::{Context, Options, PictureFrame, PictureInput, RowWindow, SharedCaches, StoredOptions, Work, fit};
+
+/// The power of the wheel's factor by which the map zooms, faster than the timeline.
+const ZOOM_SPEED: i32 = 2;
+/// Rows of the lifetimes whose sizes are added in a slice of work, for each event of the slice.
+const ROWS_PER_EVENT: u64 = 4;
+
+/// The device map's picture.
+#[derive(Default)]
+pub(super) struct Picture {
+    pub(super) scene: Option<MapScene>,
+    /// The memory of the device on one line.
+    pub(super) line: MemoryLine,
+    pub(super) legend: Vec<LegendEntry>,
+    size: (u32, u32),
+    /// Address and size of the memory where a request of the typed size would be placed, or that is
+    /// in its way.
+    proposed: Option<(u64, u64)>,
+    /// The typed size whose placement was last scrolled to.
+    revealed_size: String,
+    hovered: Option<Hit>,
+    selected: Option<Hit>,
+}
+
+/// The sizes that the program requests, as far as the history has been read.
+#[derive(Default)]
+struct Requests {
+    /// The recording's history and the device that `sizes` are of.
+    source: Option<(DeviceId, u64)>,
+    sizes: RequestSizes,
+    /// Number of requests when the map last changed because of them.
+    shown: u32,
+}
+
+/// The view "Device". Its filter is a size: it shows where a request of that size would fit.
+#[derive(Default)]
+pub struct Device {
+    pub(super) options: MapOptions,
+    pub(super) picture: Picture,
+    requests: Requests,
+    /// The recording, and the property that colors show unless the user chooses one.
+    usual_color: Option<(RecordingIdentity, ColorBy)>,
+}
+
+/// The options of the device map. Links state its colors, order and zoom apart from the panes.
+#[derive(Default)]
+pub(super) struct MapOptions {
+    /// The property that colors show; `None` for the usual one.
+    pub(super) color_by: Option<ColorBy>,
+    /// Order of the segments, zoom and scroll position.
+    pub(super) view: MapView,
+    /// The options that every view has; the filter is the size of a request to place.
+    pub(super) others: Options,
+}
+
+impl StoredOptions for MapOptions {
+    fn pane_link(&self, view: &'static str) -> PaneLink {
+        self.others.pane_link(view)
+    }
+
+    fn open(&mut self, pane: &PaneLink) -> bool {
+        self.others.open(pane)
+    }
+
+    fn change(&mut self, change: OptionChange) -> Result<(), String> {
+        match change {
+            OptionChange::Sort(order) => {
+                self.view.sort = SortBy::from_name(&order).ok_or_else(|| format!("the map has no order {order:?}"))?;
+                self.view.scroll = 0;
+            }
+            change => return self.others.change(change),
+        }
+        Ok(())
+    }
+
+    fn filter(&self) -> &str {
+        &self.others.filter
+    }
+
+    fn rows(&mut self) -> &mut RowWindow {
+        &mut self.others.rows
+    }
+}
+
+impl Device {
+    /// Adds the sizes of up to `max_events` times [`ROWS_PER_EVENT`] further allocations. The map
+    /// changes once all are added.
+    pub(super) fn read_requests(&mut self, context: &Context<'_>, max_events: u64) -> Work {
+        let requests = &mut self.requests;
+        let source = Some((context.device, context.history.generation()));
+        if requests.source != source {
+            *requests = Requests { source, ..Requests::default() };
+        }
+        let Some(lifetimes) = context.lifetimes().filter(|_| context.is_history_complete) else {
+            return Work::default();
+        };
+        let max_rows = u32::try_from(max_events.saturating_mul(ROWS_PER_EVENT)).unwrap_or(u32::MAX);
+        let known = requests.sizes.count();
+        let is_complete = requests.sizes.step(lifetimes, max_rows);
+        let has_changed = is_complete && requests.sizes.count() != requests.shown;
+        if has_changed {
+            requests.shown = requests.sizes.count();
+        }
+        Work { has_more: !is_complete && requests.sizes.count() != known, has_changed }
+    }
+
+    /// Returns how much of the requested memory does not fit into free memory. Unless another view
+    /// has read the whole history, the live blocks count as requests.
+    fn unfit_shares(&self, context: &Context<'_>) -> UnfitShares {
+        let source = Some((context.device, context.history.generation()));
+        match self.requests.source == source && self.requests.shown > 0 {
+            true => self.requests.sizes.unfit_shares(),
+            false => RequestSizes::of_blocks(context.state).unfit_shares(),
+        }
+    }
+
+    /// Returns the property that colors show unless the user chooses one, as far as it is known.
+    pub(super) fn usual_color(&self) -> ColorBy {
+        self.usual_color.as_ref().map(|(_, color)| *color).unwrap_or_default()
+    }
+
+    /// Returns the property that colors show.
+    pub(super) fn shown_color(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ColorBy {
+        if let Some(chosen) = self.options.color_by {
+            return chosen;
+        }
+        let identity = RecordingIdentity::of(context.recording);
+        if let Some((known, color)) = &self.usual_color
+            && *known == identity
+        {
+            return *color;
+        }
+        let color = usual_color(context, shared);
+        self.usual_color = Some((identity, color));
+        color
+    }
+
+    /// Computes the map of the device at the moment.
+    pub(super) fn compute(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) {
+        let recording = context.recording;
+        let color_by = self.shown_color(context, shared);
+        let counts_events = context.counts_events || recording.info().lacks_times;
+        let unit = if counts_events { AgeUnit::Events } else { AgeUnit::Time };
+        let free_moments = match color_by {
+            ColorBy::LastChange => context.lifetimes().map(|lifetimes| {
+                let freed =
+                    lifetimes.live_at(context.moment).filter_map(|one| Some((one.address, one.allocated_until?)));
+                freed.filter(|(_, freed_at)| *freed_at <= context.moment).collect::<HashMap<u64, u64>>()
+            }),
+            _ => None,
+        };
+        let freed_at = |block: &Block| {
+            let event = *free_moments.as_ref()?.get(&block.address)?;
+            Some(if unit == AgeUnit::Events { event } else { context.history.time_ns(event) })
+        };
+        let selected = context.selected_group;
+        let grouping = selected.map(|(by, group)| (RefCell::new(shared.groupings.get(by, recording)), group));
+        let filter = shared.searches.shown_filter.as_ref().map(|filter| &filter.matcher);
+        let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
+        let is_selected = |block: &Block| match &grouping {
+            Some((known, group)) => known.borrow_mut().matches(*group, block),
+            None => filter.is_some_and(|filter| filter.matches_block(context.device, block, &now)),
+        };
+        let (now, longest) = match unit {
+            AgeUnit::Events => (context.moment, recording.end_event().saturating_sub(recording.first_event())),
+            AgeUnit::Time => (context.time_ns, recording.end_ns().saturating_sub(recording.start_ns())),
+        };
+        let groups = color_by.group_by().map(|by| shared.block_groups.get(by, recording, context.all_devices));
+        let mut content = MapContent {
+            color_by,
+            ages: AgeScale { unit, now, longest },
+            freed_at: Some(&freed_at),
+            groups,
+            highlight: (selected.is_some() || filter.is_some()).then_some(&is_selected),
+            ..MapContent::new(context.state, context.definitions())
+        };
+        let owners = DeviceOwners::new(recording.info(), context.device, context.state);
+        let (unfit, settings) = (self.unfit_shares(context), recorded_settings(recording.info()));
+        let line = LineContent { owners, unfit: &unfit, settings: &settings, sort: self.options.view.sort };
+        let line = MemoryLine::new(&mut content, &line);
+        self.picture.legend = device_map::legend(&content, &line);
+        self.picture.line = line;
+        self.picture.size = frame.size;
+        self.propose(context, shared, frame);
+        let layout = Layout::new(&self.picture.line, frame.size, frame.scale, self.options.view);
+        let lines = shared.groupings.get(GroupBy::Line, recording);
+        let mut name = |block: &Block| {
+            let group = lines.group_of(block);
+            lines.cached_name(context.definitions(), group).to_string()
+        };
+        let is_ordered = color_by.is_ordered();
+        let scene =
+            MapScene::new(&self.picture.line, layout, (context.state, is_ordered), &mut name, context.typesetter);
+        self.options.view = scene.layout.view;
+        self.picture.scene = Some(scene);
+    }
+
+    /// Finds the memory that a request of the typed size would get, or the region in its way, and
+    /// scrolls to it when another size was typed.
+    fn propose(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) {
+        let size = self.options.filter().to_owned();
+        let is_new = self.picture.revealed_size != size;
+        self.picture.proposed = shared.placement_of(context, &size).and_then(Result::ok).and_then(fit::outlined_range);
+        if let Some((address, _)) = self.picture.proposed.filter(|_| is_new) {
+            let layout = Layout::new(&self.picture.line, frame.size, frame.scale, self.options.view);
+            self.options.view = layout.reveal(&self.picture.line, address).unwrap_or(self.options.view);
+        }
+        self.picture.revealed_size = size;
+    }
+
+    /// Stores the memory under the pointer and the selected memory, which are outlined.
+    pub(super) fn set_highlights(&mut self, context: &Context<'_>, point: Option<(i32, i32)>) {
+        self.picture.hovered = point.and_then(|point| self.hit_at(context.state, point));
+        self.picture.selected = context.selected;
+    }
+
+    /// Returns the block or free range at a pixel; `None` where there is no row.
+    pub(super) fn hit_at(&self, device: &DeviceState, (x, y): (i32, i32)) -> Option<Hit> {
+        self.picture.scene.as_ref()?.layout.hit(&self.picture.line, device, x, y)
+    }
+
+    /// Returns the command that selects the memory at a pixel, or clears its selection.
+    pub(super) fn command_at(&self, context: &Context<'_>, point: (i32, i32)) -> Command {
+        let hit = self.hit_at(context.state, point);
+        let is_selected = hit.zip(context.selected).is_some_and(|(hit, selected)| hit.is_same_allocation(&selected));
+        match hit.filter(|_| !is_selected) {
+            Some(hit) => Command::SelectAddress(hit.address),
+            None => Command::DeselectAllocation,
+        }
+    }
+
+    /// Draws the outlines of the placement of a typed size, of the selection and of the memory
+    /// under the pointer.
+    pub(super) fn draw_outlines(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
+        let Picture { scene: Some(scene), line, proposed, selected, hovered, .. } = &self.picture else { return };
+        let map = (line, &scene.layout);
+        if let Some(range) = *proposed {
+            device_map::draw_placement(canvas.bitmap, map, theme, range);
+        }
+        for (hit, highlight) in [(selected, Highlight::Selected), (hovered, Highlight::Hovered)] {
+            if let Some(hit) = hit {
+                device_map::draw_highlight(canvas.bitmap, map, theme, (hit.address, hit.size), highlight);
+            }
+        }
+    }
+
+    /// Scrolls or zooms the map. The wheel zooms; with Alt or Shift it scrolls.
+    pub(super) fn move_map(&mut self, input: PictureInput) -> bool {
+        let Picture { scene: Some(scene), line, size, .. } = &self.picture else { return false };
+        let layout = &scene.layout;
+        let zoomed = |factor: f64, point: (i32, i32)| layout.zoomed(line, *size, factor, point);
+        let view = match input {
+            PictureInput::Wheel { pixels: (x, y), alt, shift, .. } if alt || shift => layout.scrolled((x + y) as i32),
+            PictureInput::Wheel { point, factor, .. } => zoomed(factor.powi(ZOOM_SPEED), point),
+            PictureInput::Drag { pixels: (_, y), .. } => layout.scrolled(-y),
+            PictureInput::Pinch(point, factor) => zoomed(factor, point),
+            PictureInput::Zoom(factor) => {
+                let middle = (i32::midpoint(layout.map.x0, layout.map.x1), i32::midpoint(layout.map.y0, layout.map.y1));
+                let selected = self.picture.selected.and_then(|hit| {
+                    let area = layout.areas(line.position_of(hit.address)?, hit.size).next()?;
+                    Some((i32::midpoint(area.x0, area.x1), i32::midpoint(area.y0, area.y1)))
+                });
+                zoomed(factor, selected.unwrap_or(middle))
+            }
+            PictureInput::DoubleClick | PictureInput::Fit => {
+                MapView { sort: self.options.view.sort, ..MapView::default() }
+            }
+        };
+        self.set_view(view);
+        true
+    }
+
+    /// Shows another part of the device's memory. The next input of this frame continues from it.
+    pub(super) fn set_view(&mut self, view: MapView) {
+        self.options.view = view;
+        if let Some(scene) = &mut self.picture.scene {
+            scene.layout = Layout::new(&self.picture.line, self.picture.size, scene.layout.scale, view);
+            self.options.view = scene.layout.view;
+        }
+    }
+}
+
+/// Returns the property that colors show unless the user chooses one: the category if it is known
+/// of most live bytes at the moment, else the site if there are several, else the state.
+fn usual_color(context: &Context<'_>, shared: &mut SharedCaches) -> ColorBy {
+    let recording = context.recording;
+    if device_map::knows_categories(shared.groupings.get(GroupBy::Category, recording), context.state) {
+        return ColorBy::Category;
+    }
+    let has_stacks = shared.groupings.get(GroupBy::Site, recording).len() > 2;
+    if has_stacks { ColorBy::Site } else { ColorBy::Size }
+}
