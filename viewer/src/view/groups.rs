@@ -18,10 +18,17 @@ pub struct BlockGroupCache {
     identity: Option<RecordingIdentity>,
     /// Whether the moment that orders the groups was not loaded when it was needed.
     is_provisional: bool,
+    /// A number that changes when groups are ordered anew.
+    revision: u64,
     groups: SmallMap<GroupBy, BlockGroups>,
 }
 
 impl BlockGroupCache {
+    /// Returns a number that changes when groups are ordered anew.
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// Returns the groups of a recording. They are ordered by their bytes at the peak of a device:
     /// the first whose peak is at least nine tenths of the largest. Until that moment is loaded,
     /// they are ordered by their bytes in `memory`, at another moment.
@@ -34,11 +41,12 @@ impl BlockGroupCache {
         let identity = Some(RecordingIdentity::of(recording));
         let is_loaded = || recording.missing(peak).is_empty();
         if self.identity != identity || (self.is_provisional && is_loaded()) {
-            *self = Self { identity, ..Self::default() };
+            *self = Self { identity, revision: self.revision + 1, ..Self::default() };
         }
         if let Some(groups) = self.groups.get_mut(by) {
             groups.set_first_event(recording.first_event());
             if groups.update(recording.definitions()) {
+                self.revision += 1;
                 self.groups.remove(by);
             }
         }

@@ -17,7 +17,9 @@ use crate::device_map::{
     MemoryLine, SortBy, View as MapView,
 };
 use crate::link::PaneLink;
-use crate::view::{Context, Options, PictureFrame, PictureInput, RowWindow, SharedCaches, StoredOptions, Work, fit};
+use crate::view::{
+    Context, Options, PictureFrame, PictureInput, PictureKey, RowWindow, SharedCaches, StoredOptions, Work, fit,
+};
 
 /// The power of the wheel's factor by which the map zooms, faster than the timeline.
 const ZOOM_SPEED: i32 = 2;
@@ -31,6 +33,10 @@ pub(super) struct Picture {
     /// The memory of the device on one line.
     pub(super) line: MemoryLine,
     pub(super) legend: Vec<LegendEntry>,
+    /// The inputs of `line` and `legend`.
+    line_key: Vec<u64>,
+    /// The inputs of `scene`.
+    key: Option<PictureKey>,
     size: (u32, u32),
     /// Address and size of the memory where a request of the typed size would be placed, or that is
     /// in its way.
@@ -154,10 +160,78 @@ impl Device {
         color
     }
 
-    /// Computes the map of the device at the moment.
-    pub(super) fn compute(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) {
+    /// Returns numbers that change with the inputs of the memory line.
+    fn line_key(&self, context: &Context<'_>, shared: &mut SharedCaches, color_by: ColorBy) -> Vec<u64> {
         let recording = context.recording;
+        // Groups may be ordered anew when they are requested.
+        if let Some(by) = color_by.group_by() {
+            shared.block_groups.get(by, recording, context.all_devices);
+        }
+        let group = context.selected_group.map_or([u64::MAX; 2], |(by, group)| [by as u64, group.into()]);
+        let filter = shared.searches.shown_filter.as_ref().map_or(0, |filter| filter.key);
+        let requests = self.requests.source.map_or(0, |(_, generation)| generation + 1);
+        vec![
+            context.device.0.into(),
+            context.moment,
+            context.state.events(),
+            context.state.counters().reserved,
+            recording.end_event(),
+            context.history.until(),
+            color_by as u64,
+            self.options.view.sort as u64,
+            context.counts_events.into(),
+            shared.block_groups.revision(),
+            group[0],
+            group[1],
+            filter,
+            requests,
+            self.requests.shown.into(),
+        ]
+    }
+
+    /// Computes the map of the device at the moment, if an input has changed. Returns true if it
+    /// has.
+    pub(super) fn compute(
+        &mut self,
+        context: &Context<'_>,
+        shared: &mut SharedCaches,
+        frame: &PictureFrame<'_>,
+    ) -> bool {
         let color_by = self.shown_color(context, shared);
+        let line_key = self.line_key(context, shared, color_by);
+        if self.picture.line_key != line_key {
+            self.compute_line(context, shared, color_by);
+            (self.picture.line_key, self.picture.key) = (line_key, None);
+        }
+        self.picture.size = frame.size;
+        self.propose(context, shared, frame);
+        let MapView { zoom, scroll, first_byte, .. } = self.options.view;
+        let view =
+            [zoom.map_or(0, f64::to_bits), u64::from(scroll.unsigned_abs()), first_byte.map_or(0, |byte| byte + 1)];
+        let key = frame.key(view.into());
+        if self.picture.key.as_ref() == Some(&key) {
+            return false;
+        }
+        let layout = Layout::new(&self.picture.line, frame.size, frame.scale, self.options.view);
+        let lines = shared.groupings.get(GroupBy::Line, context.recording);
+        let mut name = |block: &Block| {
+            let group = lines.group_of(block);
+            lines.cached_name(context.definitions(), group).to_string()
+        };
+        let is_ordered = color_by.is_ordered();
+        let scene =
+            MapScene::new(&self.picture.line, layout, (context.state, is_ordered), &mut name, context.typesetter);
+        // The view is now within its bounds.
+        let MapView { zoom, scroll, .. } = scene.layout.view;
+        self.picture.key = Some(frame.key(vec![zoom.map_or(0, f64::to_bits), scroll.unsigned_abs().into(), 0]));
+        self.options.view = scene.layout.view;
+        self.picture.scene = Some(scene);
+        true
+    }
+
+    /// Puts the memory of the device on a line, and computes the legend.
+    fn compute_line(&mut self, context: &Context<'_>, shared: &mut SharedCaches, color_by: ColorBy) {
+        let recording = context.recording;
         let counts_events = context.counts_events || recording.info().lacks_times;
         let unit = if counts_events { AgeUnit::Events } else { AgeUnit::Time };
         let free_moments = match color_by {
@@ -199,19 +273,6 @@ impl Device {
         let line = MemoryLine::new(&mut content, &line);
         self.picture.legend = device_map::legend(&content, &line);
         self.picture.line = line;
-        self.picture.size = frame.size;
-        self.propose(context, shared, frame);
-        let layout = Layout::new(&self.picture.line, frame.size, frame.scale, self.options.view);
-        let lines = shared.groupings.get(GroupBy::Line, recording);
-        let mut name = |block: &Block| {
-            let group = lines.group_of(block);
-            lines.cached_name(context.definitions(), group).to_string()
-        };
-        let is_ordered = color_by.is_ordered();
-        let scene =
-            MapScene::new(&self.picture.line, layout, (context.state, is_ordered), &mut name, context.typesetter);
-        self.options.view = scene.layout.view;
-        self.picture.scene = Some(scene);
     }
 
     /// Finds the memory that a request of the typed size would get, or the region in its way, and
@@ -225,6 +286,12 @@ impl Device {
             self.options.view = layout.reveal(&self.picture.line, address).unwrap_or(self.options.view);
         }
         self.picture.revealed_size = size;
+    }
+
+    /// Forgets all results about the recording.
+    pub(super) fn forget_recording(&mut self) {
+        (self.requests, self.usual_color) = Default::default();
+        (self.picture.line_key, self.picture.key) = Default::default();
     }
 
     /// Stores the memory under the pointer and the selected memory, which are outlined.

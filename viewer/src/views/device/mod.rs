@@ -67,6 +67,10 @@ impl View for Device {
         content
     }
 
+    fn forget(&mut self) {
+        self.forget_recording();
+    }
+
     fn add_to_link(&self, link: &mut Link) {
         let MapOptions { color_by, view, .. } = &self.options;
         link.color_by = *color_by;
@@ -98,8 +102,7 @@ impl View for Device {
     }
 
     fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {
-        self.compute(context, shared, frame);
-        true
+        self.compute(context, shared, frame)
     }
 
     fn has_picture(&self) -> bool {
