@@ -316,7 +316,6 @@ fn look_of(swatch: &Element, theme: &Theme) -> (Vec<Color>, Option<Color>) {
         "swatch-free" => Some((vec![theme.free], Some(theme.free_hatch))),
         "swatch-cached" => Some((vec![theme.cached], Some(theme.cached_hatch))),
         "swatch-narrow" => Some((vec![theme.grid], Some(theme.dim))),
-        "swatch-heat" => Some((theme.heat.to_vec(), None)),
         _ => None,
     });
     look.unwrap_or_default()
@@ -330,15 +329,15 @@ mod tests {
     fn picture(title: &str) -> SavedPicture {
         let theme = Theme::new(false);
         let item = |sample: Element, text: &str| Element::new(Tag::Li).with_child(sample).with_text(text);
-        let heat = Element::new(Tag::I).with_class("swatch swatch-heat");
+        let narrow = Element::new(Tag::I).with_class("swatch swatch-narrow");
         let free = Element::new(Tag::I).with_class("swatch swatch-free");
         let list = Element::new(Tag::Ul)
             .with_children((0..11).map(|index| item(swatch(theme.pending), &format!("entry number {index}"))))
             .with_child(item(free, "free"))
-            .with_child(item(heat, "<heat> & \"more\""));
+            .with_child(item(narrow, "<narrow> & \"more\""));
         let legend = legend_entries(&[list.into(), Element::text(Tag::Button, "Fit").into()], &theme);
         assert_eq!(legend.len(), 13);
-        assert_eq!((&legend[12].colors[..], legend[12].stripes), (&theme.heat[..], None));
+        assert_eq!((&legend[12].colors[..], legend[12].stripes), (&[theme.grid][..], Some(theme.dim)));
         assert_eq!((&legend[11].colors[..], legend[11].stripes), (&[theme.free][..], Some(theme.free_hatch)));
         let around = Surroundings { title: title.to_owned(), subtitle: "event 3".to_owned(), legend };
         let file = ("run device event 3.svg".to_owned(), PictureFormat::Svg);
@@ -360,7 +359,7 @@ mod tests {
         }
         assert!(picture.texts[0].text.ends_with('…'));
         assert!(picture.swatches.iter().all(|one| one.at.1 > bottom));
-        assert_eq!(picture.swatches.len(), 12 + 3);
+        assert_eq!(picture.swatches.len(), 13);
     }
 
     #[test]
@@ -371,10 +370,10 @@ mod tests {
         let texts: Vec<&str> =
             document.descendants().filter(|node| node.has_tag_name("text")).filter_map(|node| node.text()).collect();
         assert_eq!(texts[0], "a<b>&\"c\"");
-        assert_eq!(texts.last(), Some(&"<heat> & \"more\""));
+        assert_eq!(texts.last(), Some(&"<narrow> & \"more\""));
         let image = document.descendants().find(|node| node.has_tag_name("image")).expect("the pixels");
         assert_eq!(image.attribute("href"), Some("data:image/png;base64,AA=="));
         assert_eq!(image.attribute("width"), Some("500"));
-        assert_eq!(document.descendants().filter(|node| node.has_tag_name("path")).count(), 1, "one is striped");
+        assert_eq!(document.descendants().filter(|node| node.has_tag_name("path")).count(), 2, "two are striped");
     }
 }

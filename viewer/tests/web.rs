@@ -80,7 +80,8 @@ async fn canvases_show_free_space_and_blocks() {
     api.open(&bytes(Sample::Training)).await.expect("a valid recording");
     let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
     let theme = vramscope_draw::Theme::new(dark.is_some_and(|query| query.matches()));
-    for color in [theme.cached, theme.categories[vramscope_trace::Category::Parameter as usize]] {
+    for category in [vramscope_trace::Category::Parameter, vramscope_trace::Category::Activation] {
+        let color = theme.categories[category as usize];
         assert!(pixels_like("picture-left", [color.r, color.g, color.b]) > 1000, "{color:?} on the map");
     }
     assert!(pixels_like("timeline", [theme.allocated.r, theme.allocated.g, theme.allocated.b]) > 1000);

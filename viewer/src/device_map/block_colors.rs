@@ -245,7 +245,7 @@ impl Fill {
         match self {
             Self::Allocated => 0,
             Self::Pending => 1,
-            Self::Category(index) => 2 + index as u32 % 256,
+            Self::Category(index) => 2 + index as u32,
             Self::Amount(amount) => 258 + amount as u32,
             Self::Group(index) => 514 + if index < 1 << 29 { index } else { (1 << 29) - 1 },
         }

@@ -12,6 +12,9 @@ use super::memory_line::MemoryLine;
 /// Minimum width in pixel columns of a block whose beginning is drawn as a line.
 const LEAST_WITH_LINE: f64 = 3.0;
 
+/// Minimum width in pixel columns of two segments with a line between them.
+const LEAST_WITH_SEPARATOR: f64 = 12.0;
+
 /// The look of a part of a column: what it shows, and whether it is dimmed because other memory is
 /// highlighted. [`NOTHING`](Self::NOTHING) shows no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +71,8 @@ pub(super) struct RowCells {
     pub(super) pieces: Vec<Piece>,
     /// The columns in which a block or free block begins that is at least 3 columns wide.
     pub(super) begins: Vec<u32>,
-    /// The columns in which a segment or the memory of another owner begins.
+    /// The columns in which a segment or the memory of another owner begins that is, as the one
+    /// before it, wide enough for a line between them.
     pub(super) part_begins: Vec<u32>,
 }
 
@@ -138,7 +142,11 @@ impl<'a> CellBuilder<'a> {
         }
         let mut part = row.part + usize::from(!row.begins_part);
         while let Some(next) = line.parts.get(part).filter(|next| (next.start as f64) < row.end) {
-            cells.part_begins.push(column(next.start as f64) as u32);
+            let is_wide = |bytes: u64| bytes as f64 * per_byte >= LEAST_WITH_SEPARATOR;
+            let before = part.checked_sub(1).map(|before| line.parts[before].bytes);
+            if is_wide(next.bytes) && before.is_none_or(is_wide) {
+                cells.part_begins.push(column(next.start as f64) as u32);
+            }
             part += 1;
         }
         cells
@@ -163,8 +171,8 @@ impl<'a> CellBuilder<'a> {
 
     /// Adds a share of the current column.
     fn push_share(&mut self, look: Look, share: f32) {
-        // A hundred thousandth of a pixel is a rounding error.
-        if share <= 1e-5 {
+        // A millionth of a column beside the memory of a row is a rounding error.
+        if share <= 0.0 || (look == Look::NOTHING && share < 1e-6) {
             return;
         }
         match self.shares.iter_mut().find(|(known, _)| *known == look) {

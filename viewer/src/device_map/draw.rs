@@ -3,11 +3,11 @@
 use vramscope_draw::picture::{px, text_color};
 use vramscope_draw::{Align, Bitmap, Color, Rect, Surface, Theme, opaque};
 
-use super::cells::Look;
-use super::layout::Layout;
+use super::cells::{Look, RowCells};
+use super::layout::{Layout, Row};
 use super::memory_kind::MemoryKind;
 use super::memory_line::MemoryLine;
-use super::scene::{DrawnRow, MapScene};
+use super::scene::MapScene;
 use super::strip::Strip;
 use super::style::KindStyle;
 
@@ -16,10 +16,10 @@ pub fn draw_on(scene: &MapScene, theme: &Theme, surface: &mut dyn Surface) {
     surface.pixels(theme.background, &mut |bitmap| {
         let mut painter = Painter::new(scene, theme);
         for row in &scene.rows {
-            painter.draw_row(row, scene.layout.map, bitmap);
+            painter.draw_row(&row.row, &row.cells, scene.layout.map, bitmap);
         }
         if let Some(Strip { row, cells, .. }) = &scene.strip {
-            painter.draw_row(&DrawnRow { row: *row, cells: cells.clone() }, scene.layout.strip, bitmap);
+            painter.draw_row(row, cells, scene.layout.strip, bitmap);
         }
     });
     if let Some(strip) = &scene.strip {
@@ -73,7 +73,7 @@ impl<'a> Painter<'a> {
     }
 
     /// Draws one row of the part `map` of the picture.
-    fn draw_row(&mut self, DrawnRow { row, cells }: &DrawnRow, map: Rect, bitmap: &mut Bitmap) {
+    fn draw_row(&mut self, row: &Row, cells: &RowCells, map: Rect, bitmap: &mut Bitmap) {
         let (scene, theme) = (self.scene, self.theme);
         let scale = scene.layout.scale;
         let area = Rect { y0: row.y0, y1: row.y1, ..map };
@@ -94,13 +94,6 @@ impl<'a> Painter<'a> {
                 textured.push((run.from as i32..run.to as i32, style));
             }
         }
-        // The line where a block begins: light enough to keep the block's color.
-        for &column in &cells.begins {
-            if let Some(color) = self.colors.get_mut(column as usize) {
-                let [r, g, b, _] = *color;
-                *color = opaque(Color { r, g, b }.mix(theme.background, 0.55));
-            }
-        }
         bitmap.for_each_row(area.intersect(map), |y, pixels| {
             pixels.copy_from_slice(&self.colors[..pixels.len()]);
             for (columns, style) in &textured {
@@ -108,6 +101,13 @@ impl<'a> Painter<'a> {
                     if let Some(pixel) = pixels.get_mut(column as usize) {
                         *pixel = style.pixel(map.x0 + column, y, scale);
                     }
+                }
+            }
+            // The line where a block begins: light enough to keep the block's color.
+            for &column in &cells.begins {
+                if let Some(pixel) = pixels.get_mut(column as usize) {
+                    let [r, g, b, _] = *pixel;
+                    *pixel = opaque(Color { r, g, b }.mix(theme.background, 0.55));
                 }
             }
         });

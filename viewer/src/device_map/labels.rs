@@ -113,7 +113,6 @@ fn texts_of(
     name: BlockName<'_>,
 ) -> Vec<String> {
     let bytes = ByteSize(end - start);
-    let of = |what: &str| vec![format!("{what} {bytes}"), what.to_owned()];
     match kind.kind() {
         MemoryKind::Live(_) => {
             let block = line.address_at(start).and_then(|address| device.block(address));
@@ -125,13 +124,7 @@ fn texts_of(
                 vec![format!("{name}  {bytes}"), name, bytes.to_string()]
             }
         }
-        MemoryKind::Rounding(_) => of("rounding"),
-        MemoryKind::Stuck(_) => of("stuck"),
-        MemoryKind::Releasable => of("whole free segments"),
-        MemoryKind::Outside => of("outside the pool"),
-        MemoryKind::Others => of("other processes"),
-        MemoryKind::DriverFree => of("free"),
-        MemoryKind::Unknown => of("not recorded"),
+        other => vec![format!("{} {bytes}", other.name()), other.name().to_owned()],
     }
 }
 

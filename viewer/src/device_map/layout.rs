@@ -133,7 +133,8 @@ impl Layout {
         let map = Rect::new(x0, y0, x1, (height - px(2.0)).max(y0 + 1));
         let row_height = px(ROW).max(2);
         let rows = f64::from((map.height() / row_height).max(1));
-        let (bytes, pool) = (line.end().max(1), line.pool_bytes().max(1));
+        let bytes = line.end().max(1);
+        let pool = if line.pool_bytes() == 0 { bytes } else { line.pool_bytes() };
         let of_pool = fitting_row_bytes(line, pool, rows);
         let of_device = fitting_row_bytes(line, bytes, rows);
         // A longer line would exceed the maximum height.
@@ -273,8 +274,10 @@ impl Layout {
     #[must_use]
     pub fn hit(&self, line: &MemoryLine, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
         let middle = self.position_at(x, y)?;
-        let half = self.bytes_per_column() / 2.0;
-        let (from, to) = ((middle as f64 - half).max(0.0) as u64, (middle as f64 + half) as u64 + 1);
+        let row = self.rows[self.row_at(y)?];
+        let column = row.start + f64::from(x - self.map.x0) * self.bytes_per_column();
+        let from = (column.max(row.start) as u64).min(middle);
+        let to = ((column + self.bytes_per_column()).min(row.end) as u64).max(middle.saturating_add(1));
         let mut start = from;
         let mut largest = (0, middle);
         for span in &line.spans[line.span_at(from)..] {

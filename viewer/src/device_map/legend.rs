@@ -6,7 +6,6 @@ use vramscope_draw::Theme;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, DurationNs};
 
-use super::badges::SegmentBadges;
 use super::block_colors::{AgeUnit, ColorBy, Fill, MapContent, size_at};
 use super::memory_kind::{KindBytes, MemoryKind, STUCK_LEVELS};
 use super::memory_line::MemoryLine;
@@ -14,8 +13,8 @@ use super::style::KindStyle;
 
 /// Maximum number of groups with an entry of their own in the legend; all others share one entry.
 const MAX_GROUPS: usize = 10;
-/// The level from which on free memory is called stuck: most requested bytes do not fit.
-const FIRST_STUCK_LEVEL: u8 = STUCK_LEVELS / 2;
+/// The first level of stuck memory into which most of the requested memory does not fit.
+const FIRST_UNFIT_LEVEL: u8 = STUCK_LEVELS / 2;
 
 /// A color sample in the map's legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +23,16 @@ pub enum LegendSwatch {
     Kind(MemoryKind),
     /// All groups without an entry of their own.
     OtherGroups,
-    /// The bar left of segments with these badges.
-    Badges(SegmentBadges),
 }
 
 impl LegendSwatch {
-    /// Returns the sample's color and strokes in a theme; for badges without a color, the dim text
-    /// color.
+    /// Returns the sample's color and strokes in a theme.
     #[must_use]
     pub fn style(self, theme: &Theme) -> KindStyle {
         let plain = |color| KindStyle { color, ..KindStyle::new(MemoryKind::Others, theme) };
         match self {
             Self::Kind(kind) => KindStyle::new(kind, theme),
             Self::OtherGroups => plain(theme.faint),
-            Self::Badges(badges) => plain(badges.color_index().map_or(theme.dim, |index| theme.group_color(index))),
         }
     }
 }
@@ -49,11 +44,11 @@ pub struct LegendEntry {
     pub swatch: LegendSwatch,
     /// The meaning of the sample, such as `pending free` or a group's name.
     pub text: String,
-    /// Bytes of the whole device; `None` for entries of a color scale and of badges.
+    /// Bytes of the whole device; `None` for entries of a color scale.
     pub bytes: Option<u64>,
 }
 
-/// Returns the legend's entries: blocks, free memory, other owners, and the badges of segments.
+/// Returns the legend's entries: blocks, free memory and other owners.
 #[must_use]
 pub fn legend(content: &MapContent<'_>, line: &MemoryLine) -> Vec<LegendEntry> {
     let bytes = line.bytes();
@@ -73,34 +68,24 @@ pub fn legend(content: &MapContent<'_>, line: &MemoryLine) -> Vec<LegendEntry> {
         ColorBy::Age | ColorBy::LastChange | ColorBy::Size => scale_entries(content),
     };
     let levels = |levels: std::ops::Range<u8>| levels.map(|level| bytes.of(MemoryKind::Stuck(level))).sum();
-    let (usable, stuck) = (levels(0..FIRST_STUCK_LEVEL), levels(FIRST_STUCK_LEVEL..STUCK_LEVELS));
+    let (usable, stuck) = (levels(0..FIRST_UNFIT_LEVEL), levels(FIRST_UNFIT_LEVEL..STUCK_LEVELS));
     let rounding =
         bytes.iter().filter(|(kind, _)| matches!(kind, MemoryKind::Rounding(_))).map(|(_, bytes)| bytes).sum();
-    let plain = |kind: MemoryKind, text: &str| of(kind, text, bytes.of(kind));
-    let free = [
-        of(MemoryKind::Rounding(Fill::Allocated), "rounding", rounding),
-        of(MemoryKind::Stuck(STUCK_LEVELS - 1), "stuck: too small for most requests", stuck),
-        of(MemoryKind::Stuck(0), "free beside blocks: requests fit", usable),
-        plain(MemoryKind::Releasable, "whole free segments"),
-        plain(MemoryKind::Outside, "outside the pool"),
-        plain(MemoryKind::Others, "other processes"),
-        plain(MemoryKind::Unknown, "not recorded"),
-        plain(MemoryKind::DriverFree, "free on the device"),
-    ];
-    let is_shown = |one: &LegendEntry| {
-        let has_bytes = one.bytes.is_some_and(|bytes| bytes > 0);
-        // Rounding is a part of the blocks' bytes.
-        has_bytes && (one.text != "rounding" || content.color_by == ColorBy::State)
-    };
-    entries.extend(free.into_iter().filter(is_shown));
-    let segments = line.parts.iter().filter_map(|part| part.segment.as_ref());
-    let mut badges: Vec<SegmentBadges> = segments.map(SegmentBadges::new).collect();
-    vramscope_trace::sort::sort_by(&mut badges, Ord::cmp);
-    badges.dedup();
-    for badges in badges.into_iter().filter(|badges| *badges != SegmentBadges::default()) {
-        let text = badges.names().join(", ");
-        entries.push(LegendEntry { swatch: LegendSwatch::Badges(badges), text, bytes: None });
+    // Rounding is a part of the blocks' bytes; colors by state show it apart.
+    if content.color_by == ColorBy::State && rounding > 0 {
+        entries.push(of(MemoryKind::Rounding(Fill::Allocated), "of which rounding", rounding));
     }
+    let plain = |kind: MemoryKind| of(kind, kind.name(), bytes.of(kind));
+    let free = [
+        of(MemoryKind::Stuck(STUCK_LEVELS - 1), "stuck: most requests do not fit", stuck),
+        of(MemoryKind::Stuck(0), "stuck: most requests fit", usable),
+        plain(MemoryKind::Releasable),
+        plain(MemoryKind::Outside),
+        plain(MemoryKind::Others),
+        plain(MemoryKind::Unknown),
+        plain(MemoryKind::DriverFree),
+    ];
+    entries.extend(free.into_iter().filter(|one| one.bytes.is_some_and(|bytes| bytes > 0)));
     entries
 }
 

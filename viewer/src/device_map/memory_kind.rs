@@ -27,6 +27,23 @@ pub enum MemoryKind {
     Unknown,
 }
 
+impl MemoryKind {
+    /// Returns the name for users; `in use` for live blocks.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live(_) => "in use",
+            Self::Rounding(_) => "rounding",
+            Self::Stuck(_) => "stuck",
+            Self::Releasable => "whole free segments",
+            Self::Outside => "outside the pool",
+            Self::Others => "other processes",
+            Self::DriverFree => "free on the device",
+            Self::Unknown => "not recorded",
+        }
+    }
+}
+
 /// The number of a [`MemoryKind`], an index of lists with an entry for each kind. Kinds of blocks
 /// have the largest numbers, because there may be thousands of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,12 +121,6 @@ impl KindBytes {
     #[must_use]
     pub fn of_fill(&self, fill: Fill) -> u64 {
         self.of(MemoryKind::Live(fill)) + self.of(MemoryKind::Rounding(fill))
-    }
-
-    /// Returns the bytes of all stuck levels.
-    #[must_use]
-    pub fn stuck(&self) -> u64 {
-        (0..STUCK_LEVELS).map(|level| self.of(MemoryKind::Stuck(level))).sum()
     }
 }
 

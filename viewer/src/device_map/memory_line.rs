@@ -59,7 +59,6 @@ pub struct MemoryLine {
     pool_bytes: u64,
     /// Indexes of the parts that are segments, by ascending address.
     by_address: Vec<u32>,
-    owners: DeviceOwners,
 }
 
 /// The inputs of a [`MemoryLine`] beside the blocks and their colors.
@@ -79,7 +78,7 @@ impl MemoryLine {
     #[must_use]
     pub fn new(content: &mut MapContent<'_>, line: &LineContent<'_>) -> Self {
         let device = content.device;
-        let mut new = Self { owners: line.owners, ..Self::default() };
+        let mut new = Self::default();
         new.spans.reserve(device.blocks().len() * 2);
         for segment in sorted_segments(device, line.sort) {
             new.add_segment(segment, content, line);
@@ -122,12 +121,6 @@ impl MemoryLine {
         &self.bytes
     }
 
-    /// Returns who holds the device's memory.
-    #[must_use]
-    pub const fn owners(&self) -> DeviceOwners {
-        self.owners
-    }
-
     /// Begins a part of the line at its end.
     fn begin_part(&mut self, segment: Option<Segment>, bytes: u64) {
         let (start, first_span) = (self.end(), self.spans.len() as u32);
@@ -146,10 +139,7 @@ impl MemoryLine {
     /// Adds the memory of a segment.
     fn add_segment(&mut self, segment: &Segment, content: &mut MapContent<'_>, line: &LineContent<'_>) {
         self.begin_part(Some(*segment), segment.size);
-        let end = self.end() + segment.size;
         for Extent { address, size, block } in content.device.extents(segment) {
-            // A contradictory recording may have a block that ends beyond its segment.
-            let size = size.min(end - self.end());
             let Some(block) = block else {
                 let is_dimmed = content.highlight.is_some();
                 let [head, whole, tail] = free_parts(line.settings, segment, address, size);

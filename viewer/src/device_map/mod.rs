@@ -10,14 +10,14 @@
 //! device, and which part of it the map shows.
 //!
 //! A pixel column stands for an equal number of bytes everywhere. A column with several kinds of
-//! memory is divided among them; see [`cells`]. Blocks have the color of their category or of
+//! memory is divided among them, so that no byte vanishes. Blocks have the color of their category or of
 //! another property. Free memory that shares a segment with blocks has the color of how stuck it
 //! is: how much of the requested memory is in requests too large for it. Segments and pages that
 //! the allocator can release are hatched.
 //!
-//! Drawing visits only the memory in view; the line is computed once for a moment.
+//! The line is computed once for a moment. Drawing visits the memory in view, and the strip all of
+//! it.
 
-mod badges;
 mod block_colors;
 mod cells;
 mod draw;
@@ -34,7 +34,6 @@ mod strip;
 mod style;
 mod view;
 
-pub use badges::SegmentBadges;
 pub use block_colors::{AgeScale, AgeUnit, ColorBy, Fill, FreedAt, MapContent};
 pub use draw::{Highlight, draw_highlight, draw_on, draw_placement};
 pub use groups::BlockGroups;

@@ -59,7 +59,7 @@ impl StillMap {
     }
 }
 
-/// Returns true if the category is known of most bytes of the live blocks.
+/// Returns true if the category is known of most bytes of the live blocks. False without blocks.
 #[must_use]
 pub fn knows_categories(grouping: &Grouping, state: &DeviceState) -> bool {
     let (mut known, mut all) = (0u64, 0u64);
@@ -69,5 +69,5 @@ pub fn knows_categories(grouping: &Grouping, state: &DeviceState) -> bool {
             known = known.saturating_add(block.size);
         }
     }
-    known >= all / 2
+    known > all / 2
 }

@@ -6,7 +6,7 @@ use vramscope_trace::ByteSize;
 
 use super::cells::{CellBuilder, RowCells};
 use super::layout::{Layout, Row};
-use super::memory_kind::{KindId, MemoryKind};
+use super::memory_kind::KindId;
 use super::memory_line::MemoryLine;
 
 /// The strip, ready to draw.
@@ -38,14 +38,8 @@ impl Strip {
         let owners = line.parts.iter().filter(|part| part.segment.is_none()).map(|part| {
             let kind = line.spans[part.first_span as usize].kind;
             let size = ByteSize(part.bytes).to_string();
-            let name = match kind.kind() {
-                MemoryKind::Outside => "outside the pool",
-                MemoryKind::Others => "other processes",
-                MemoryKind::DriverFree => "free",
-                _ => "not recorded",
-            };
             let area = Rect { x0: x(part.start as f64), x1: x(part.end() as f64), ..strip };
-            (area, kind, [format!("{name} {size}"), size])
+            (area, kind, [format!("{} {size}", kind.kind().name()), size])
         });
         Some(Self { row, cells, shown, owners: owners.collect() })
     }

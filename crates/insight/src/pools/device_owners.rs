@@ -31,11 +31,10 @@ impl DeviceOwners {
         let device_bytes = Some(recorded).filter(|&bytes| bytes >= reserved_bytes.max(1));
         let Some(sample) = state.sample() else { return Self { device_bytes, reserved_bytes, ..Self::default() } };
         // The pool may have grown since the sample: what it took was free then.
-        let left = device_bytes.map(|bytes| bytes - reserved_bytes);
-        let outside = left.map_or(sample.used_by_context, |left| sample.used_by_context.min(left));
-        let left = left.map(|left| left - outside);
-        let others = left.map_or(sample.used_by_others, |left| sample.used_by_others.min(left));
-        let free = left.map_or(sample.free, |left| left - others);
+        let left = device_bytes.unwrap_or(u64::MAX) - reserved_bytes;
+        let outside = sample.used_by_context.min(left);
+        let others = sample.used_by_others.min(left - outside);
+        let free = sample.free.min(left - outside - others);
         Self {
             device_bytes,
             reserved_bytes,

@@ -41,6 +41,8 @@ pub(super) struct Picture {
     /// Address and size of the memory where a request of the typed size would be placed, or that is
     /// in its way.
     proposed: Option<(u64, u64)>,
+    /// The address to scroll to with the next picture.
+    pub(super) revealed: Option<u64>,
     /// The typed size whose placement was last scrolled to.
     revealed_size: String,
     hovered: Option<Hit>,
@@ -156,7 +158,10 @@ impl Device {
             return *color;
         }
         let color = usual_color(context, shared);
-        self.usual_color = Some((identity, color));
+        // Without blocks, nothing is known yet.
+        if context.state.blocks().len() > 0 {
+            self.usual_color = Some((identity, color));
+        }
         color
     }
 
@@ -169,14 +174,16 @@ impl Device {
         }
         let group = context.selected_group.map_or([u64::MAX; 2], |(by, group)| [by as u64, group.into()]);
         let filter = shared.searches.shown_filter.as_ref().map_or(0, |filter| filter.key);
-        let requests = self.requests.source.map_or(0, |(_, generation)| generation + 1);
-        vec![
+        let has_requests = self.requests.source == Some((context.device, context.history.generation()));
+        // Ages are measured at the moment, on a scale as long as the recording; filters may use
+        // the history.
+        let depends_on_time = color_by.is_ordered() || filter != 0;
+        let times = [context.time_ns, recording.end_event(), context.history.until()];
+        [
             context.device.0.into(),
             context.moment,
             context.state.events(),
             context.state.counters().reserved,
-            recording.end_event(),
-            context.history.until(),
             color_by as u64,
             self.options.view.sort as u64,
             context.counts_events.into(),
@@ -184,9 +191,12 @@ impl Device {
             group[0],
             group[1],
             filter,
-            requests,
+            has_requests.into(),
             self.requests.shown.into(),
         ]
+        .into_iter()
+        .chain(times.into_iter().filter(|_| depends_on_time))
+        .collect()
     }
 
     /// Computes the map of the device at the moment, if an input has changed. Returns true if it
@@ -206,13 +216,20 @@ impl Device {
         self.picture.size = frame.size;
         self.propose(context, shared, frame);
         let MapView { zoom, scroll, first_byte, .. } = self.options.view;
-        let view =
-            [zoom.map_or(0, f64::to_bits), u64::from(scroll.unsigned_abs()), first_byte.map_or(0, |byte| byte + 1)];
+        let view = [
+            zoom.map_or(0, f64::to_bits),
+            u64::from(scroll.unsigned_abs()),
+            first_byte.map_or(0, |byte| byte.saturating_add(1)),
+        ];
         let key = frame.key(view.into());
-        if self.picture.key.as_ref() == Some(&key) {
+        let revealed = self.picture.revealed.take();
+        if self.picture.key.as_ref() == Some(&key) && revealed.is_none() {
             return false;
         }
-        let layout = Layout::new(&self.picture.line, frame.size, frame.scale, self.options.view);
+        let mut layout = Layout::new(&self.picture.line, frame.size, frame.scale, self.options.view);
+        if let Some(view) = revealed.and_then(|address| layout.reveal(&self.picture.line, address)) {
+            layout = Layout::new(&self.picture.line, frame.size, frame.scale, view);
+        }
         let lines = shared.groupings.get(GroupBy::Line, context.recording);
         let mut name = |block: &Block| {
             let group = lines.group_of(block);
@@ -367,10 +384,13 @@ impl Device {
 }
 
 /// Returns the property that colors show unless the user chooses one: the category if it is known
-/// of most live bytes at the moment, else the site if there are several, else the state.
+/// of most live bytes at the moment, else the site if there are several, else the size.
 fn usual_color(context: &Context<'_>, shared: &mut SharedCaches) -> ColorBy {
     let recording = context.recording;
     if device_map::knows_categories(shared.groupings.get(GroupBy::Category, recording), context.state) {
+        return ColorBy::Category;
+    }
+    if context.state.blocks().len() == 0 {
         return ColorBy::Category;
     }
     let has_stacks = shared.groupings.get(GroupBy::Site, recording).len() > 2;

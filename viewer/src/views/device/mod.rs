@@ -1,4 +1,4 @@
-//! The device map: every byte of the device to one scale, by category.
+//! The device map: every byte of the device to one scale, by category or another property.
 //!
 //! `device_map` computes and draws it; other pictures show it, too.
 
@@ -146,10 +146,8 @@ impl View for Device {
     }
 
     fn reveal(&mut self, _device: &DeviceState, address: u64) {
-        let layout = self.picture.scene.as_ref().map(|scene| &scene.layout);
-        if let Some(view) = layout.and_then(|layout| layout.reveal(&self.picture.line, address)) {
-            self.set_view(view);
-        }
+        // The memory of a new moment is known with its picture.
+        self.picture.revealed = Some(address);
     }
 
     fn device_changed(&mut self) {
@@ -181,11 +179,9 @@ fn legend_item(entry: &LegendEntry, theme: &Theme) -> Element {
 /// Returns a color sample with its strokes.
 fn sample(entry: LegendSwatch, theme: &Theme) -> Element {
     let style = entry.style(theme);
-    match entry {
-        LegendSwatch::Badges(badges) if badges.is_expandable => swatch(style.color).with_class("swatch edge dashed"),
-        LegendSwatch::Badges(_) => swatch(style.color).with_class("swatch edge"),
+    match style.texture {
         _ if style.is_hatched => swatch(style.color).with_pattern("rising", style.ink),
-        _ if style.texture == Texture::None => swatch(style.color),
-        _ => swatch(style.color).with_pattern(style.texture.name(), style.ink),
+        Texture::None => swatch(style.color),
+        texture => swatch(style.color).with_pattern(texture.name(), style.ink),
     }
 }
