@@ -10,9 +10,9 @@
 //! device, and which part of it the map shows.
 //!
 //! A pixel column stands for an equal number of bytes everywhere. A column with several kinds of
-//! memory is divided among them, so that no byte vanishes. Blocks have the color of their category or of
-//! another property. Free memory that shares a segment with blocks has the color of how stuck it
-//! is: how much of the requested memory is in requests too large for it. Segments and pages that
+//! memory is divided among them, so that no byte vanishes. Blocks have the color of their category
+//! or of another property. Free memory that shares a segment with blocks has the color of how stuck
+//! it is: how much of the requested memory is in requests too large for it. Segments and pages that
 //! the allocator can release are hatched.
 //!
 //! The line is computed once for a moment. Drawing visits the memory in view, and the strip all of
