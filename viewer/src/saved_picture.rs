@@ -119,11 +119,11 @@ pub struct SavedPicture {
     pub swatches: Vec<PlacedSwatch>,
 }
 
-/// An entry of a legend: the colors of its swatch from left to right, and its text.
+/// An entry of a legend: the color of its swatch, and its text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LegendEntry {
-    /// Colors; none if the entry is a text only.
-    pub colors: Vec<Color>,
+    /// Color; `None` if the entry is a text only.
+    pub color: Option<Color>,
     /// Color of stripes; `None` without a texture.
     pub stripes: Option<Color>,
     /// Text.
@@ -177,16 +177,13 @@ impl SavedPicture {
         let mut swatches = Vec::new();
         let (swatch, gaps) = ((units(SWATCH.0), units(SWATCH.1)), (units(GAPS.0), units(GAPS.1)));
         for entry in around.legend.iter().take(MAX_ENTRIES) {
-            let sample = if entry.colors.is_empty() { 0.0 } else { swatch.0 + gaps.0 };
+            let sample = if entry.color.is_none() { 0.0 } else { swatch.0 + gaps.0 };
             let needed = sample + typesetter.width(&entry.text, units(TEXT_SIZE));
             if x > margin && x + needed > margin + inner {
                 (x, y) = (margin, y + units(LINE_HEIGHT));
             }
-            let part = swatch.0 / entry.colors.len().max(1) as f32;
-            for (index, &color) in entry.colors.iter().enumerate() {
-                let at = (x + part * index as f32, y - swatch.1);
-                swatches.push(PlacedSwatch { at, size: (part, swatch.1), color, stripes: entry.stripes });
-            }
+            let placed = |color| PlacedSwatch { at: (x, y - swatch.1), size: swatch, color, stripes: entry.stripes };
+            swatches.extend(entry.color.map(placed));
             x += sample + place(typesetter, &entry.text, TEXT_SIZE, (x + sample, y), false) + gaps.1;
         }
         let bottom = if around.legend.is_empty() { y - units(LINE_HEIGHT) } else { y };
@@ -278,9 +275,9 @@ pub fn legend_entries(nodes: &[Node], theme: &Theme) -> Vec<LegendEntry> {
         match element.tag {
             Tag::Li | Tag::P => {
                 let text = element.text_content().replace('\u{a0}', " ");
-                let (colors, stripes) = swatch_of(element).map(|swatch| look_of(swatch, theme)).unwrap_or_default();
+                let (color, stripes) = swatch_of(element).and_then(|swatch| look_of(swatch, theme)).unzip();
                 if !text.is_empty() {
-                    entries.push(LegendEntry { colors, stripes, text });
+                    entries.push(LegendEntry { color, stripes: stripes.flatten(), text });
                 }
             }
             Tag::Button | Tag::Select | Tag::Input => {}
@@ -299,26 +296,25 @@ fn swatch_of(element: &Element) -> Option<&Element> {
     })
 }
 
-/// Returns the colors of a swatch and the color of its stripes: its own colors, or the colors that
+/// Returns the color of a swatch and the color of its stripes: its own colors, or the colors that
 /// the style sheet gives its class.
-fn look_of(swatch: &Element, theme: &Theme) -> (Vec<Color>, Option<Color>) {
+fn look_of(swatch: &Element, theme: &Theme) -> Option<(Color, Option<Color>)> {
     if let Some(color) = swatch.color {
         let texture = swatch.children.iter().find_map(|node| match node {
             Node::Element(texture) => texture.color,
             Node::Text(_) => None,
         });
-        return (vec![color], texture);
+        return Some((color, texture));
     }
-    let look = swatch.class.split(' ').find_map(|class| match class {
-        "swatch-allocated" => Some((vec![theme.allocated], None)),
-        "swatch-pending" => Some((vec![theme.pending], None)),
-        "swatch-waste" => Some((vec![theme.rounding(theme.allocated)], None)),
-        "swatch-free" => Some((vec![theme.free], Some(theme.free_hatch))),
-        "swatch-cached" => Some((vec![theme.cached], Some(theme.cached_hatch))),
-        "swatch-narrow" => Some((vec![theme.grid], Some(theme.dim))),
+    swatch.class.split(' ').find_map(|class| match class {
+        "swatch-allocated" => Some((theme.allocated, None)),
+        "swatch-pending" => Some((theme.pending, None)),
+        "swatch-waste" => Some((theme.rounding(theme.allocated), None)),
+        "swatch-free" => Some((theme.free, Some(theme.free_hatch))),
+        "swatch-cached" => Some((theme.cached, Some(theme.cached_hatch))),
+        "swatch-narrow" => Some((theme.grid, Some(theme.dim))),
         _ => None,
-    });
-    look.unwrap_or_default()
+    })
 }
 
 #[cfg(all(test, not(target_arch = "wasm32")))]
@@ -337,8 +333,8 @@ mod tests {
             .with_child(item(narrow, "<narrow> & \"more\""));
         let legend = legend_entries(&[list.into(), Element::text(Tag::Button, "Fit").into()], &theme);
         assert_eq!(legend.len(), 13);
-        assert_eq!((&legend[12].colors[..], legend[12].stripes), (&[theme.grid][..], Some(theme.dim)));
-        assert_eq!((&legend[11].colors[..], legend[11].stripes), (&[theme.free][..], Some(theme.free_hatch)));
+        assert_eq!((legend[12].color, legend[12].stripes), (Some(theme.grid), Some(theme.dim)));
+        assert_eq!((legend[11].color, legend[11].stripes), (Some(theme.free), Some(theme.free_hatch)));
         let around = Surroundings { title: title.to_owned(), subtitle: "event 3".to_owned(), legend };
         let file = ("run device event 3.svg".to_owned(), PictureFormat::Svg);
         SavedPicture::new(file, (500, 200), &around, 1.0, &theme, &mut Typesetter::new())

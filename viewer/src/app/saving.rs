@@ -67,7 +67,7 @@ impl Session {
     /// Returns the legend of the timeline's colors.
     fn timeline_legend(&self) -> Vec<LegendEntry> {
         let theme = &self.display.theme;
-        let entry = |color, text: &str| LegendEntry { colors: vec![color], stripes: None, text: text.to_owned() };
+        let entry = |color, text: &str| LegendEntry { color: Some(color), stripes: None, text: text.to_owned() };
         let stack = self.timeline.scene.as_ref().and_then(|timeline| timeline.stack.as_ref());
         match stack {
             Some(stack) => {

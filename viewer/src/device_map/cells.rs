@@ -88,7 +88,7 @@ pub(super) struct CellBuilder<'a> {
     lost: Vec<f32>,
     /// The parts of the current column: look, and share of the column.
     shares: Vec<(Look, f32)>,
-    /// For each share of the current column, the pixels that it should get and those that it gets.
+    /// Wanted and assigned pixels of each share of the current column.
     wanted: Vec<(f32, u32)>,
     /// The span with which the next row begins.
     span: usize,
@@ -100,7 +100,8 @@ impl<'a> CellBuilder<'a> {
     pub(super) fn new(line: &'a MemoryLine, start: f64, bytes_per_column: f64, height: i32) -> Self {
         let first = line.span_at(start as u64);
         let height = height.max(1).unsigned_abs();
-        let looks = line.spans.iter().map(|span| span.kind).max().map_or(0, |kind| 2 * kind.index() + 2);
+        // Each kind has two looks, of which one is dimmed.
+        let looks = 2 * line.bytes().kind_count();
         Self {
             line,
             bytes_per_column,

@@ -43,13 +43,7 @@ pub fn draw_on(scene: &MapScene, theme: &Theme, surface: &mut dyn Surface) {
 impl MapScene {
     /// Returns the style of a look.
     fn style(&self, look: Look, theme: &Theme) -> KindStyle {
-        let Some(kind) = look.kind() else {
-            return KindStyle {
-                color: theme.background,
-                ink: theme.background,
-                ..KindStyle::new(MemoryKind::Outside, theme)
-            };
-        };
+        let Some(kind) = look.kind() else { return KindStyle::plain(theme.background) };
         let kind = kind.kind();
         let style = KindStyle::new(kind, theme);
         let is_free = matches!(kind, MemoryKind::Stuck(_) | MemoryKind::Releasable);
@@ -64,28 +58,32 @@ struct Painter<'a> {
     theme: &'a Theme,
     /// The color of each pixel column of the current row.
     colors: Vec<[u8; 4]>,
+    /// The style that was computed last.
+    last: Option<(Look, KindStyle)>,
 }
 
 impl<'a> Painter<'a> {
     fn new(scene: &'a MapScene, theme: &'a Theme) -> Self {
         let width = scene.layout.map.width().unsigned_abs() as usize;
-        Self { scene, theme, colors: vec![opaque(theme.background); width] }
+        Self { scene, theme, colors: vec![opaque(theme.background); width], last: None }
+    }
+
+    /// Returns the style of a look; neighbors mostly have one look.
+    fn style(&mut self, look: Look) -> KindStyle {
+        let known = self.last.filter(|(known, _)| *known == look).map(|(_, style)| style);
+        let style = known.unwrap_or_else(|| self.scene.style(look, self.theme));
+        self.last = Some((look, style));
+        style
     }
 
     /// Draws one row of the part `map` of the picture.
     fn draw_row(&mut self, row: &Row, cells: &RowCells, map: Rect, bitmap: &mut Bitmap) {
-        let (scene, theme) = (self.scene, self.theme);
-        let scale = scene.layout.scale;
+        let (theme, scale) = (self.theme, self.scene.layout.scale);
         let area = Rect { y0: row.y0, y1: row.y1, ..map };
         self.colors.fill(opaque(theme.background));
         let mut textured = Vec::new();
-        let mut last = None;
         for run in &cells.runs {
-            let style = match last {
-                Some((look, style)) if look == run.look => style,
-                _ => scene.style(run.look, theme),
-            };
-            last = Some((run.look, style));
+            let style = self.style(run.look);
             let columns = run.from as usize..(run.to as usize).min(self.colors.len());
             if let Some(colors) = self.colors.get_mut(columns) {
                 colors.fill(opaque(style.color));
@@ -111,13 +109,8 @@ impl<'a> Painter<'a> {
                 }
             }
         });
-        let mut last = None;
         for piece in &cells.pieces {
-            let style = match last {
-                Some((look, style)) if look == piece.look => style,
-                _ => scene.style(piece.look, theme),
-            };
-            last = Some((piece.look, style));
+            let style = self.style(piece.look);
             let x0 = map.x0 + piece.column as i32;
             let rows = Rect::new(x0, row.y0 + piece.y0 as i32, x0 + 1, row.y0 + piece.y1 as i32);
             bitmap.fill(rows.intersect(map), style.color);

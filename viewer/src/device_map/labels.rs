@@ -1,6 +1,7 @@
 //! Texts in, beside and above the map, and its scroll bar.
 
 use vramscope_draw::axis_labels::binary_step;
+use vramscope_draw::picture::px;
 use vramscope_draw::{Align, Rect, Typesetter};
 use vramscope_trace::{Block, ByteSize, DeviceState};
 
@@ -62,7 +63,7 @@ pub(super) fn of_blocks(
     name: BlockName<'_>,
     typesetter: &Typesetter,
 ) -> Vec<BlockLabel> {
-    let px = |units: f32| (units * layout.scale).round() as i32;
+    let px = |units| px(units, layout.scale);
     let size = TEXT * layout.scale;
     let mut labels = Vec::new();
     if (layout.row_pixels() as f32) < size {
@@ -185,7 +186,7 @@ fn captions(layout: &Layout) -> [String; 3] {
 
 /// Returns the scroll bar right of the map, if not all rows are in view.
 pub(super) fn scroll_bar(layout: &Layout) -> Option<ScrollBar> {
-    let px = |units: f32| (units * layout.scale).round() as i32;
+    let px = |units| px(units, layout.scale);
     if layout.max_scroll == 0 {
         return None;
     }

@@ -3,6 +3,7 @@
 //! Rows continue each other like lines of text, at one scale. Each segment begins on a row of its
 //! own if that takes little more space; else segments follow each other without a gap.
 
+use vramscope_draw::picture::px;
 use vramscope_draw::{Bitmap, Rect};
 use vramscope_trace::DeviceState;
 
@@ -77,8 +78,7 @@ pub struct Layout {
     pub scroll: i32,
     /// Height of a row with the gap below it, in pixels.
     row_height: i32,
-    /// The first row of each part of the line, and the number of all rows; empty if parts follow
-    /// each other without a gap.
+    /// The first row of each part of the line; empty if parts follow each other without a gap.
     first_rows: Vec<u64>,
     /// Number of all rows.
     row_count: u64,
@@ -88,12 +88,11 @@ pub struct Layout {
     zooms: (f64, f64),
 }
 
-/// Returns the number of rows for the parts of a line: if each begins on a row of its own, and if
-/// they follow each other.
-fn row_counts(line: &MemoryLine, bytes: u64, row_bytes: f64) -> (f64, f64) {
+/// Returns the number of rows for the first `bytes` of a line if each part begins on a row of its
+/// own.
+fn own_row_count(line: &MemoryLine, bytes: u64, row_bytes: f64) -> f64 {
     let parts = line.parts.iter().take_while(|part| part.start < bytes);
-    let own = parts.map(|part| (part.bytes as f64 / row_bytes).ceil()).sum();
-    (own, (bytes as f64 / row_bytes).ceil().max(1.0))
+    parts.map(|part| (part.bytes as f64 / row_bytes).ceil()).sum()
 }
 
 /// Returns the fewest bytes in a row with which the first `bytes` of a line fit into `rows` rows.
@@ -103,12 +102,12 @@ fn fitting_row_bytes(line: &MemoryLine, bytes: u64, rows: f64) -> f64 {
     // A little more, so that rounding errors add no row.
     let dense = bytes as f64 / rows * (1.0 + 1e-9);
     let (mut low, mut high) = (dense, dense * MOST_FOR_OWN_ROWS);
-    if row_counts(line, bytes, high).0 > rows {
+    if own_row_count(line, bytes, high) > rows {
         return dense;
     }
     for _ in 0..24 {
         let middle = f64::midpoint(low, high);
-        if row_counts(line, bytes, middle).0 > rows {
+        if own_row_count(line, bytes, middle) > rows {
             low = middle;
         } else {
             high = middle;
@@ -122,7 +121,7 @@ impl Layout {
     /// unit of length. The cost is linear in the number of segments.
     #[must_use]
     pub fn new(line: &MemoryLine, size: (u32, u32), scale: f32, view: View) -> Self {
-        let px = |units: f32| (units * scale).round() as i32;
+        let px = |units| px(units, scale);
         let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
         let x0 = if width < px(NARROW_WIDTH) { px(2.0) } else { px(AXIS_WIDTH) }.min(width - 1);
         let x1 = (width - px(MARGIN)).max(x0 + 1);
@@ -147,11 +146,12 @@ impl Layout {
         let row_bytes = (of_pool / zoom).max(f64::MIN_POSITIVE);
         // The rest of the device is shown only if the map is zoomed out.
         let bytes = if zoom < 1.0 || line.pool_bytes() == 0 { line.end() } else { line.pool_bytes() };
-        let (own, dense) = row_counts(line, pool, row_bytes);
+        let dense = (pool as f64 / row_bytes).ceil().max(1.0);
+        let own = own_row_count(line, pool, row_bytes);
         let mut first_rows = Vec::new();
         let mut row_count = (bytes as f64 / row_bytes).ceil() as u64;
         // With room for rounding errors of the search for the fitting number of bytes.
-        let all = row_counts(line, bytes, row_bytes).0;
+        let all = own_row_count(line, bytes, row_bytes);
         if own <= dense * MOST_FOR_OWN_ROWS * 1.0001 && (zoom > 1.0 || all <= rows) {
             row_count = 0;
             for part in line.parts.iter().take_while(|part| part.start < bytes) {
@@ -347,15 +347,5 @@ impl Layout {
     #[must_use]
     pub fn scrolled(&self, y: i32) -> View {
         View { scroll: self.scroll.saturating_add(y).clamp(0, self.max_scroll), ..self.view }
-    }
-
-    /// Returns the view whose first row contains the byte at column `x` of the strip.
-    #[must_use]
-    pub fn at_strip(&self, line: &MemoryLine, x: i32) -> View {
-        let share = f64::from((x - self.strip.x0).clamp(0, self.strip.width())) / f64::from(self.strip.width().max(1));
-        let position = (share * line.end() as f64) as u64;
-        let top = self.top_of(line, position.min(self.bytes.saturating_sub(1)));
-        let scroll = (top - f64::from(self.map.height() / 2)).clamp(0.0, f64::from(self.max_scroll));
-        View { scroll: scroll as i32, ..self.view }
     }
 }

@@ -29,10 +29,9 @@ impl LegendSwatch {
     /// Returns the sample's color and strokes in a theme.
     #[must_use]
     pub fn style(self, theme: &Theme) -> KindStyle {
-        let plain = |color| KindStyle { color, ..KindStyle::new(MemoryKind::Others, theme) };
         match self {
             Self::Kind(kind) => KindStyle::new(kind, theme),
-            Self::OtherGroups => plain(theme.faint),
+            Self::OtherGroups => KindStyle::plain(theme.faint),
         }
     }
 }
@@ -89,9 +88,8 @@ pub fn legend(content: &MapContent<'_>, line: &MemoryLine) -> Vec<LegendEntry> {
     entries
 }
 
-/// Returns the bytes of the fills with the most bytes, at most `most` of them, in a fixed order,
-/// and the bytes of all others.
-pub(super) fn fill_bytes(bytes: &KindBytes, most: usize) -> (Vec<(Fill, u64)>, u64) {
+/// Returns the entries of the categories or groups with the most bytes, and one for all others.
+fn group_entries(content: &MapContent<'_>, bytes: &KindBytes) -> Vec<LegendEntry> {
     let mut fills: Vec<(Fill, u64)> = Vec::new();
     for (kind, more) in bytes.iter() {
         let (MemoryKind::Live(fill) | MemoryKind::Rounding(fill)) = kind else { continue };
@@ -101,15 +99,10 @@ pub(super) fn fill_bytes(bytes: &KindBytes, most: usize) -> (Vec<(Fill, u64)>, u
         }
     }
     sort_by_key(&mut fills, |&(fill, bytes)| (Reverse(bytes), fill.number()));
-    let others = fills.split_off(fills.len().min(most));
+    let others = fills.split_off(fills.len().min(MAX_GROUPS));
+    let others = others.iter().map(|&(_, bytes)| bytes).fold(0, u64::saturating_add);
     // In a fixed order, so that entries stay at their places while the user scrubs.
     sort_by_key(&mut fills, |&(fill, _)| fill.number());
-    (fills, others.iter().map(|&(_, bytes)| bytes).fold(0, u64::saturating_add))
-}
-
-/// Returns the entries of the categories or groups with the most bytes, and one for all others.
-fn group_entries(content: &MapContent<'_>, bytes: &KindBytes) -> Vec<LegendEntry> {
-    let (fills, others) = fill_bytes(bytes, MAX_GROUPS);
     let mut entries: Vec<LegendEntry> = fills
         .into_iter()
         .map(|(fill, bytes)| {

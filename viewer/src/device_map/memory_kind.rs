@@ -106,6 +106,11 @@ impl KindBytes {
         self.0[kind.index()] += bytes;
     }
 
+    /// Returns a number above the numbers of all kinds that have bytes.
+    pub(super) fn kind_count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the bytes of a kind.
     #[must_use]
     pub fn of(&self, kind: MemoryKind) -> u64 {

@@ -23,25 +23,29 @@ pub struct KindStyle {
 }
 
 impl KindStyle {
+    /// Creates a style without strokes.
+    pub(super) const fn plain(color: Color) -> Self {
+        Self { color, texture: Texture::None, is_hatched: false, ink: color }
+    }
+
     /// Returns the style of a kind of memory in a theme.
     #[must_use]
     pub fn new(kind: MemoryKind, theme: &Theme) -> Self {
-        let plain = |color| Self { color, texture: Texture::None, is_hatched: false, ink: color };
         match kind {
             MemoryKind::Live(fill) => {
                 let color = fill.color(theme);
-                Self { texture: fill.texture(theme), ink: theme.texture_ink(color), ..plain(color) }
+                Self { texture: fill.texture(theme), ink: theme.texture_ink(color), ..Self::plain(color) }
             }
-            MemoryKind::Rounding(fill) => plain(theme.rounding(fill.color(theme))),
+            MemoryKind::Rounding(fill) => Self::plain(theme.rounding(fill.color(theme))),
             MemoryKind::Stuck(level) => {
                 let level = level.min(STUCK_LEVELS - 1);
-                plain(theme.stuck(f32::from(level) / f32::from(STUCK_LEVELS - 1)))
+                Self::plain(theme.stuck(f32::from(level) / f32::from(STUCK_LEVELS - 1)))
             }
-            MemoryKind::Releasable => Self { is_hatched: true, ink: theme.cached_hatch, ..plain(theme.cached) },
-            MemoryKind::Outside => plain(theme.outside),
-            MemoryKind::Others => plain(theme.others),
-            MemoryKind::DriverFree => plain(theme.grid.mix(theme.background, 0.4)),
-            MemoryKind::Unknown => Self { texture: Texture::Dots, ink: theme.faint, ..plain(theme.background) },
+            MemoryKind::Releasable => Self { is_hatched: true, ink: theme.cached_hatch, ..Self::plain(theme.cached) },
+            MemoryKind::Outside => Self::plain(theme.outside),
+            MemoryKind::Others => Self::plain(theme.others),
+            MemoryKind::DriverFree => Self::plain(theme.grid.mix(theme.background, 0.4)),
+            MemoryKind::Unknown => Self { texture: Texture::Dots, ink: theme.faint, ..Self::plain(theme.background) },
         }
     }
 

@@ -60,8 +60,6 @@ pub struct Theme {
     pub mark_alternate: Color,
     /// Text on a span.
     pub mark_text: Color,
-    /// Fragmentation: none, half, full; colors in between are mixed.
-    pub heat: [Color; 3],
     /// Blocks by category, in the order of `Category::ALL`.
     pub categories: [Color; 8],
     /// Colors of groups, such as sites, modules or streams; see [`group_color`](Self::group_color).
@@ -184,7 +182,6 @@ impl Theme {
             mark: color(is_dark, 0x27323f, 0xdde4ec),
             mark_alternate: color(is_dark, 0x2d3846, 0xcfd9e4),
             mark_text: color(is_dark, 0xb9c3cf, 0x37434f),
-            heat: colors(is_dark, [0x1c2530, 0xa33a6b, 0xffd166], [0xe7ecf1, 0xd0689a, 0x8c1d4b]),
             categories: colors(
                 is_dark,
                 [0x7b7581, 0x4474bd, 0x4cbee2, 0xc35cfa, 0x2ca86c, 0xebd555, 0xc1d8e2, 0x956133],
@@ -222,16 +219,6 @@ impl Theme {
         self.stuck[0].mix(self.stuck[1], share)
     }
 
-    /// Returns the color that shows a fragmentation from 0 to 1.
-    pub fn heat(&self, fragmentation: f32) -> Color {
-        let [none, half, full] = self.heat;
-        if fragmentation < 0.5 {
-            none.mix(half, fragmentation * 2.0)
-        } else {
-            half.mix(full, fragmentation * 2.0 - 1.0)
-        }
-    }
-
     /// Returns the color of the group with this index. Colors repeat after [`GROUP_COLORS`] groups;
     /// [`group_texture`](Self::group_texture) tells groups with equal colors apart.
     pub fn group_color(&self, index: usize) -> Color {
@@ -262,13 +249,6 @@ impl Theme {
     /// Returns the color of a texture's strokes on an area of color `fill`.
     pub fn texture_ink(&self, fill: Color) -> Color {
         fill.mix(self.shade, 0.38)
-    }
-
-    /// Returns the colors of free space and its hatching; if `is_subdued`, the colors to be shown
-    /// beside [`sequential`](Self::sequential) colors.
-    pub fn free_colors(&self, is_subdued: bool) -> (Color, Color) {
-        let amount = if is_subdued { 0.72 } else { 0.0 };
-        (self.free.mix(self.background, amount), self.free_hatch.mix(self.background, amount))
     }
 
     /// Returns the color of an ordered value, such as an age, a size or a share: `amount` is from 0

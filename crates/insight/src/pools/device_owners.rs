@@ -22,8 +22,9 @@ pub struct DeviceOwners {
 }
 
 impl DeviceOwners {
-    /// Returns the owners of a device at the moment of `state`. All but the pool are those of the
-    /// driver's last memory sample before it.
+    /// Returns the owners of a device at the moment of `state`. The bytes of the pool are exact.
+    /// The others are from the driver's last memory sample, as far as the pool leaves room for
+    /// them.
     #[must_use]
     pub fn new(info: &RecordingInfo, id: DeviceId, state: &DeviceState) -> Self {
         let reserved_bytes = state.counters().reserved;

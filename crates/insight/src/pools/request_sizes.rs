@@ -9,8 +9,9 @@ const CLASSES: usize = 64 * PER_OCTAVE;
 
 /// The bytes that a program requests from the small and from the large pool, by size.
 ///
-/// A free block serves requests of its own pool kind only. Sizes are those of the blocks, so that
-/// a request is counted with its rounding. Classes are a quarter of a power of two wide.
+/// The two pools are counted apart, because a free block serves requests of its own pool only. The
+/// size of a request is the size of its block, with rounding. A size class is a quarter of a power
+/// of two wide.
 #[derive(Clone, Debug)]
 pub struct RequestSizes {
     /// Bytes of the requests of each size class, for each pool kind.

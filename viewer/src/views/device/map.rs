@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use vramscope_draw::{Canvas, Theme};
 use vramscope_insight::group::GroupBy;
-use vramscope_insight::incremental::RecordingIdentity;
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{DeviceOwners, RequestSizes, UnfitShares};
 use vramscope_insight::query::Now;
@@ -21,9 +20,9 @@ use crate::view::{
     Context, Options, PictureFrame, PictureInput, PictureKey, RowWindow, SharedCaches, StoredOptions, Work, fit,
 };
 
-/// The power of the wheel's factor by which the map zooms, faster than the timeline.
+/// Exponent of the wheel's zoom factor: the map zooms faster than the timeline.
 const ZOOM_SPEED: i32 = 2;
-/// Rows of the lifetimes whose sizes are added in a slice of work, for each event of the slice.
+/// Number of allocations that are read for each event of a slice of work.
 const ROWS_PER_EVENT: u64 = 4;
 
 /// The device map's picture.
@@ -59,14 +58,26 @@ struct Requests {
     shown: u32,
 }
 
+impl Requests {
+    /// Returns the device and the number of the history that requests in a context are of.
+    fn source_of(context: &Context<'_>) -> (DeviceId, u64) {
+        (context.device, context.history.generation())
+    }
+
+    /// Returns true if the sizes are of the context's device and history.
+    fn are_of(&self, context: &Context<'_>) -> bool {
+        self.source == Some(Self::source_of(context))
+    }
+}
+
 /// The view "Device". Its filter is a size: it shows where a request of that size would fit.
 #[derive(Default)]
 pub struct Device {
     pub(super) options: MapOptions,
     pub(super) picture: Picture,
     requests: Requests,
-    /// The recording, and the property that colors show unless the user chooses one.
-    usual_color: Option<(RecordingIdentity, ColorBy)>,
+    /// The property that colors show unless the user chooses one; `None` until blocks are known.
+    usual_color: Option<ColorBy>,
 }
 
 /// The options of the device map. Links state its colors, order and zoom apart from the panes.
@@ -114,9 +125,8 @@ impl Device {
     /// changes once all are added.
     pub(super) fn read_requests(&mut self, context: &Context<'_>, max_events: u64) -> Work {
         let requests = &mut self.requests;
-        let source = Some((context.device, context.history.generation()));
-        if requests.source != source {
-            *requests = Requests { source, ..Requests::default() };
+        if !requests.are_of(context) {
+            *requests = Requests { source: Some(Requests::source_of(context)), ..Requests::default() };
         }
         let Some(lifetimes) = context.lifetimes().filter(|_| context.is_history_complete) else {
             return Work::default();
@@ -134,33 +144,26 @@ impl Device {
     /// Returns how much of the requested memory does not fit into free memory. Unless another view
     /// has read the whole history, the live blocks count as requests.
     fn unfit_shares(&self, context: &Context<'_>) -> UnfitShares {
-        let source = Some((context.device, context.history.generation()));
-        match self.requests.source == source && self.requests.shown > 0 {
+        match self.requests.are_of(context) && self.requests.shown > 0 {
             true => self.requests.sizes.unfit_shares(),
             false => RequestSizes::of_blocks(context.state).unfit_shares(),
         }
     }
 
-    /// Returns the property that colors show unless the user chooses one, as far as it is known.
-    pub(super) fn usual_color(&self) -> ColorBy {
-        self.usual_color.as_ref().map(|(_, color)| *color).unwrap_or_default()
+    /// Returns the property that colors show, as far as it is known.
+    pub(super) fn known_color(&self) -> ColorBy {
+        self.options.color_by.or(self.usual_color).unwrap_or_default()
     }
 
     /// Returns the property that colors show.
     pub(super) fn shown_color(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ColorBy {
-        if let Some(chosen) = self.options.color_by {
-            return chosen;
-        }
-        let identity = RecordingIdentity::of(context.recording);
-        if let Some((known, color)) = &self.usual_color
-            && *known == identity
-        {
-            return *color;
+        if let Some(known) = self.options.color_by.or(self.usual_color) {
+            return known;
         }
         let color = usual_color(context, shared);
         // Without blocks, nothing is known yet.
         if context.state.blocks().len() > 0 {
-            self.usual_color = Some((identity, color));
+            self.usual_color = Some(color);
         }
         color
     }
@@ -174,7 +177,6 @@ impl Device {
         }
         let group = context.selected_group.map_or([u64::MAX; 2], |(by, group)| [by as u64, group.into()]);
         let filter = shared.searches.shown_filter.as_ref().map_or(0, |filter| filter.key);
-        let has_requests = self.requests.source == Some((context.device, context.history.generation()));
         // Ages are measured at the moment, on a scale as long as the recording; filters may use
         // the history.
         let depends_on_time = color_by.is_ordered() || filter != 0;
@@ -191,7 +193,7 @@ impl Device {
             group[0],
             group[1],
             filter,
-            has_requests.into(),
+            self.requests.are_of(context).into(),
             self.requests.shown.into(),
         ]
         .into_iter()
@@ -215,13 +217,7 @@ impl Device {
         }
         self.picture.size = frame.size;
         self.propose(context, shared, frame);
-        let MapView { zoom, scroll, first_byte, .. } = self.options.view;
-        let view = [
-            zoom.map_or(0, f64::to_bits),
-            u64::from(scroll.unsigned_abs()),
-            first_byte.map_or(0, |byte| byte.saturating_add(1)),
-        ];
-        let key = frame.key(view.into());
+        let key = frame.key(numbers(self.options.view));
         let revealed = self.picture.revealed.take();
         if self.picture.key.as_ref() == Some(&key) && revealed.is_none() {
             return false;
@@ -239,9 +235,8 @@ impl Device {
         let scene =
             MapScene::new(&self.picture.line, layout, (context.state, is_ordered), &mut name, context.typesetter);
         // The view is now within its bounds.
-        let MapView { zoom, scroll, .. } = scene.layout.view;
-        self.picture.key = Some(frame.key(vec![zoom.map_or(0, f64::to_bits), scroll.unsigned_abs().into(), 0]));
         self.options.view = scene.layout.view;
+        self.picture.key = Some(frame.key(numbers(self.options.view)));
         self.picture.scene = Some(scene);
         true
     }
@@ -381,6 +376,12 @@ impl Device {
             self.options.view = scene.layout.view;
         }
     }
+}
+
+/// Returns numbers that change with zoom and scroll position.
+fn numbers(MapView { zoom, scroll, first_byte, .. }: MapView) -> Vec<u64> {
+    let first_byte = first_byte.map_or(0, |byte| byte.saturating_add(1));
+    vec![zoom.map_or(0, f64::to_bits), scroll.unsigned_abs().into(), first_byte]
 }
 
 /// Returns the property that colors show unless the user chooses one: the category if it is known

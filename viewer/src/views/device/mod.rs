@@ -134,7 +134,7 @@ impl View for Device {
     }
 
     fn color_by(&self) -> Option<ColorBy> {
-        Some(self.options.color_by.unwrap_or(self.usual_color()))
+        Some(self.known_color())
     }
 
     fn set_color(&mut self, color_by: ColorBy) {

@@ -107,7 +107,6 @@ fn set_colors(page: &Page, theme: &Theme) {
     else {
         return;
     };
-    let [heat_0, heat_1, heat_2] = theme.heat;
     let colors = [
         ("--background", theme.background),
         ("--well", theme.well),
@@ -127,9 +126,6 @@ fn set_colors(page: &Page, theme: &Theme) {
         ("--outside", theme.outside),
         ("--others", theme.others),
         ("--alarm", theme.alarm),
-        ("--heat-0", heat_0),
-        ("--heat-1", heat_1),
-        ("--heat-2", heat_2),
     ];
     for (name, color) in colors {
         // Fails only for invalid property names.
