@@ -278,6 +278,9 @@ impl Layout {
         let column = row.start + f64::from(x - self.map.x0) * self.bytes_per_column();
         let from = (column.max(row.start) as u64).min(middle);
         let to = ((column + self.bytes_per_column()).min(row.end) as u64).max(middle.saturating_add(1));
+        // A column at the end of the pool may show more of another owner than of any block.
+        let pool = line.pool_bytes();
+        let (from, to) = if middle < pool { (from, to.min(pool)) } else { (from.max(pool), to) };
         let mut start = from;
         let mut largest = (0, middle);
         for span in &line.spans[line.span_at(from)..] {

@@ -75,6 +75,24 @@ proptest! {
     }
 }
 
+#[test]
+fn column_at_the_end_of_the_pool_shows_a_block() {
+    let mut state = MemoryState::default();
+    let device = state.device_mut(DeviceId(0));
+    for address in (BASE..BASE + (3 << 20)).step_by(96 << 10) {
+        device.insert_segment(segment(address, 96 << 10));
+        (0..24).for_each(|index| device.insert_block(block(address + index * 4096, 4096, 0)));
+    }
+    let (device, definitions) = (device_of(&state), Definitions::default());
+    let owners = DeviceOwners { device_bytes: Some(80 << 30), reserved_bytes: 3 << 20, ..DeviceOwners::default() };
+    let map = Map::with_owners(MapContent::new(device, &definitions), SortBy::Address, owners);
+    let layout = Layout::new(map.line(), (900, 360), 1.0, View { zoom: Some(0.0), ..View::default() });
+    let (x, y) = (layout.map.x0, layout.map.y0);
+    assert!(!layout.has_own_rows() && layout.position_at(x, y).is_some_and(|position| position < 3 << 20));
+    assert!(layout.hit(map.line(), device, x, y).is_some_and(|hit| hit.block.is_some()));
+    assert_eq!(layout.hit(map.line(), device, x + 1, y), None);
+}
+
 /// Returns a device with `segments` segments of 100 blocks each.
 fn crowded(segments: u64) -> MemoryState {
     let mut state = MemoryState::default();
