@@ -75,7 +75,17 @@ impl Session {
     fn pointer_on_picture(&mut self, pointer: &Pointer, view: ViewId) -> Result<(), String> {
         let at = (pointer.x, pointer.y);
         match pointer.kind {
-            PointerKind::Down => self.input.drag = Some(Drag::Press { x: pointer.x, y: pointer.y }),
+            PointerKind::Down => {
+                let point = (pointer.x as i32, pointer.y as i32);
+                let is_control = self.views.get_mut(view).input(self.model.device_state(), PictureInput::Press(point));
+                self.input.drag = Some(match is_control {
+                    true => Drag::Picture { last_x: pointer.x, last_y: pointer.y },
+                    false => Drag::Press { x: pointer.x, y: pointer.y },
+                });
+                if is_control {
+                    self.model.moment_changed();
+                }
+            }
             PointerKind::Move => {
                 let last = match self.input.drag {
                     Some(Drag::Press { x, y }) if is_drag((x, y), at) => (x, y),
@@ -86,7 +96,8 @@ impl Session {
                 // What is left of a pixel counts for the next event.
                 let (last_x, last_y) = (last.0 + f64::from(pixels.0), last.1 + f64::from(pixels.1));
                 self.input.drag = Some(Drag::Picture { last_x, last_y });
-                let input = PictureInput::Drag { pixels, is_touch: pointer.is_touch };
+                let point = (pointer.x as i32, pointer.y as i32);
+                let input = PictureInput::Drag { point, pixels, is_touch: pointer.is_touch };
                 if self.views.get_mut(view).input(self.model.device_state(), input) {
                     self.model.moment_changed();
                 }

@@ -88,6 +88,8 @@ pub(super) struct CellBuilder<'a> {
     lost: Vec<f32>,
     /// The parts of the current column: look, and share of the column.
     shares: Vec<(Look, f32)>,
+    /// Position in `shares` of each look, by the look's number; `u32::MAX` for the others.
+    share_of: Vec<u32>,
     /// Wanted and assigned pixels of each share of the current column.
     wanted: Vec<(f32, u32)>,
     /// The span with which the next row begins.
@@ -108,6 +110,7 @@ impl<'a> CellBuilder<'a> {
             height,
             lost: vec![0.0; looks + 1],
             shares: Vec::new(),
+            share_of: vec![u32::MAX; looks + 1],
             wanted: Vec::new(),
             span: first,
         }
@@ -176,24 +179,35 @@ impl<'a> CellBuilder<'a> {
         if share <= 0.0 || (look == Look::NOTHING && share < 1e-6) {
             return;
         }
-        match self.shares.iter_mut().find(|(known, _)| *known == look) {
+        let index = self.index_of(look);
+        match self.shares.get_mut(self.share_of[index] as usize) {
             Some((_, sum)) => *sum += share,
-            None => self.shares.push((look, share)),
+            None => {
+                self.share_of[index] = self.shares.len() as u32;
+                self.shares.push((look, share));
+            }
         }
+    }
+
+    /// Returns the index of a look in `lost` and `share_of`.
+    fn index_of(&self, look: Look) -> usize {
+        if look == Look::NOTHING { self.lost.len() - 1 } else { look.0 as usize }
     }
 
     /// Ends the current column: divides its pixels among the shares.
     fn divide(&mut self, cells: &mut RowCells, column: u32) {
         let height = self.height;
+        for index in 0..self.shares.len() {
+            let look = self.index_of(self.shares[index].0);
+            self.share_of[look] = u32::MAX;
+        }
         if let [(look, _)] = self.shares[..] {
             self.shares.clear();
             return push_run(&mut cells.runs, Run { from: column, to: column + 1, look });
         }
-        let none = self.lost.len() - 1;
-        let lost_at = |look: Look| if look == Look::NOTHING { none } else { look.0 as usize };
         self.wanted.clear();
         for &(look, share) in &self.shares {
-            let wanted = share * height as f32 + self.lost[lost_at(look)];
+            let wanted = share * height as f32 + self.lost[self.index_of(look)];
             self.wanted.push((wanted, wanted.max(0.0) as u32));
         }
         let mut left = i64::from(height) - self.wanted.iter().map(|&(_, pixels)| i64::from(pixels)).sum::<i64>();
@@ -209,8 +223,10 @@ impl<'a> CellBuilder<'a> {
             left -= left.signum();
         }
         let mut y = 0;
-        for (&(look, _), &(wanted, pixels)) in self.shares.iter().zip(&self.wanted) {
-            self.lost[lost_at(look)] = wanted - pixels as f32;
+        for index in 0..self.shares.len() {
+            let (look, (wanted, pixels)) = (self.shares[index].0, self.wanted[index]);
+            let lost = self.index_of(look);
+            self.lost[lost] = wanted - pixels as f32;
             if pixels > 0 {
                 cells.pieces.push(Piece { column, y0: y, y1: y + pixels, look });
             }

@@ -89,16 +89,15 @@ impl<'a> Painter<'a> {
                 colors.fill(opaque(style.color));
             }
             if style.has_strokes() {
-                textured.push((run.from as i32..run.to as i32, style));
+                textured.push((run.from as usize..run.to as usize, style));
             }
         }
         bitmap.for_each_row(area.intersect(map), |y, pixels| {
             pixels.copy_from_slice(&self.colors[..pixels.len()]);
             for (columns, style) in &textured {
-                for column in columns.clone() {
-                    if let Some(pixel) = pixels.get_mut(column as usize) {
-                        *pixel = style.pixel(map.x0 + column, y, scale);
-                    }
+                let end = columns.end.min(pixels.len());
+                if let Some(pixels) = pixels.get_mut(columns.start..end) {
+                    style.fill_row(pixels, (map.x0 + columns.start as i32, y), scale);
                 }
             }
             // The line where a block begins: light enough to keep the block's color.

@@ -55,6 +55,15 @@ pub struct Row {
     pub begins_part: bool,
 }
 
+/// A part of the picture that moves the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapControl {
+    /// The strip that shows the whole device.
+    Strip,
+    /// The scroll bar.
+    ScrollBar,
+}
+
 /// The positions at which the map shows the memory of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
@@ -95,12 +104,12 @@ fn own_row_count(line: &MemoryLine, bytes: u64, row_bytes: f64) -> f64 {
     parts.map(|part| (part.bytes as f64 / row_bytes).ceil()).sum()
 }
 
-/// Returns the fewest bytes in a row with which the first `bytes` of a line fit into `rows` rows.
-/// Each part begins on a row of its own if that takes at most [`MOST_FOR_OWN_ROWS`] times as many
-/// bytes in a row.
-fn fitting_row_bytes(line: &MemoryLine, bytes: u64, rows: f64) -> f64 {
+/// Returns the fewest bytes in a row with which the first `bytes` of a line fit into `rows` rows,
+/// and with which `least_bytes` would. Each part begins on a row of its own if that takes at most
+/// [`MOST_FOR_OWN_ROWS`] times as many bytes in a row.
+fn fitting_row_bytes(line: &MemoryLine, bytes: u64, least_bytes: u64, rows: f64) -> f64 {
     // A little more, so that rounding errors add no row.
-    let dense = bytes as f64 / rows * (1.0 + 1e-9);
+    let dense = bytes.max(least_bytes) as f64 / rows * (1.0 + 1e-9);
     let (mut low, mut high) = (dense, dense * MOST_FOR_OWN_ROWS);
     if own_row_count(line, bytes, high) > rows {
         return dense;
@@ -132,20 +141,23 @@ impl Layout {
         let map = Rect::new(x0, y0, x1, (height - px(2.0)).max(y0 + 1));
         let row_height = px(ROW).max(2);
         let rows = f64::from((map.height() / row_height).max(1));
-        let bytes = line.end().max(1);
-        let pool = if line.pool_bytes() == 0 { bytes } else { line.pool_bytes() };
-        let of_pool = fitting_row_bytes(line, pool, rows);
-        let of_device = fitting_row_bytes(line, bytes, rows);
+        let pool = if line.pool_bytes() == 0 { line.end().max(1) } else { line.pool_bytes() };
+        let largest_pool = line.largest_pool_bytes().max(pool);
+        let bytes = line.end().max(largest_pool);
+        let of_pool = fitting_row_bytes(line, pool, largest_pool, rows);
+        let of_device = fitting_row_bytes(line, line.end(), bytes, rows);
         // A longer line would exceed the maximum height.
         let least = (LEAST_BYTES_PER_COLUMN * f64::from(map.width()))
             .max(bytes as f64 * f64::from(row_height) / (MAX_HEIGHT * 0.5));
         let zooms = ((of_pool / of_device).min(1.0), (of_pool / least).clamp(1.0, View::MAX_ZOOM));
-        let is_whole = pool as f64 >= bytes as f64 * WHOLE_DEVICE_SHARE;
+        // Decided by the largest pool of the recording, so that another moment changes nothing.
+        let is_whole = largest_pool as f64 >= bytes as f64 * WHOLE_DEVICE_SHARE;
         let first = if is_whole { zooms.0 } else { 1.0 };
         let zoom = view.zoom.filter(|zoom| zoom.is_finite()).unwrap_or(first).clamp(zooms.0, zooms.1);
         let row_bytes = (of_pool / zoom).max(f64::MIN_POSITIVE);
-        // The rest of the device is shown only if the map is zoomed out.
-        let bytes = if zoom < 1.0 || line.pool_bytes() == 0 { line.end() } else { line.pool_bytes() };
+        // Of a device that is almost empty, the rest is shown only if the map is zoomed out.
+        let shows_all = zoom < 1.0 || is_whole || line.pool_bytes() == 0;
+        let bytes = if shows_all { line.end() } else { line.pool_bytes() };
         let dense = (pool as f64 / row_bytes).ceil().max(1.0);
         let own = own_row_count(line, pool, row_bytes);
         let mut first_rows = Vec::new();
@@ -182,7 +194,7 @@ impl Layout {
             None => view.scroll,
         };
         layout.scroll = scroll.clamp(0, max_scroll);
-        layout.view = View { zoom: view.zoom.map(|_| zoom), scroll: layout.scroll, first_byte: None, ..view };
+        layout.view = View { zoom: view.zoom.map(|_| zoom), scroll: layout.scroll, ..view };
         layout.rows = layout.rows_in_view(line);
         layout
     }
@@ -325,8 +337,7 @@ impl Layout {
     pub fn reveal(&self, line: &MemoryLine, address: u64) -> Option<View> {
         let top = self.top_of(line, line.position_of(address)?);
         let lowest = top + f64::from(self.row_height - self.map.height());
-        let scroll = f64::from(self.scroll).max(lowest).min(top).clamp(0.0, f64::from(self.max_scroll));
-        Some(View { scroll: scroll as i32, ..self.view })
+        Some(self.scrolled_to(f64::from(self.scroll).max(lowest).min(top)))
     }
 
     /// Returns the view in which bytes are `factor` times as wide. The byte at pixel (`x`, `y`)
@@ -334,21 +345,84 @@ impl Layout {
     #[must_use]
     pub fn zoomed(&self, line: &MemoryLine, size: (u32, u32), factor: f64, (x, y): (i32, i32)) -> View {
         let zoom = (self.zoom * factor).clamp(self.zooms.0, self.zooms.1);
-        let view = View { zoom: Some(zoom), ..self.view };
+        let view = View { zoom: Some(zoom), first_byte: None, ..self.view };
         let y = y.clamp(self.map.y0, self.map.y1 - 1);
         let row = self.row_at(y).or(self.rows.len().checked_sub(1));
         let Some(row) = row.map(|index| self.rows[index]) else { return view };
         let columns = f64::from((x - self.map.x0).clamp(0, self.map.width() - 1)) + 0.5;
         let position = (row.start + columns * self.bytes_per_column()).min(row.end - 1.0).max(0.0);
         let zoomed = Self::new(line, size, self.scale, view);
-        let top = zoomed.top_of(line, position as u64);
-        let scroll = (top - f64::from(row.y0 - self.map.y0)).clamp(0.0, f64::from(zoomed.max_scroll));
-        View { scroll: scroll as i32, ..view }
+        zoomed.scrolled_to(zoomed.top_of(line, position as u64) - f64::from(row.y0 - self.map.y0))
+    }
+
+    /// Returns the view that shows the same memory at the same scale and height in a later or
+    /// earlier picture, whose memory is on line `new`. `old` is the line of this layout.
+    #[must_use]
+    pub fn followed(&self, old: &MemoryLine, new: &MemoryLine, size: (u32, u32)) -> View {
+        let row = self.rows.iter().find(|row| row.y1 > self.map.y0);
+        let (Some(zoom), Some(row), None) = (self.view.zoom, row, self.view.first_byte) else { return self.view };
+        // Zoom is relative to the number of bytes of a row at zoom 1, which is another one now.
+        let of_pool = |layout: &Self| layout.row_bytes * layout.zoom;
+        let unscrolled = Self::new(new, size, self.scale, self.view);
+        let view = View { zoom: Some(zoom * of_pool(&unscrolled) / of_pool(self)), ..self.view };
+        let position = old.address_at(row.start as u64).and_then(|address| new.position_of(address));
+        let Some(position) = position else { return view };
+        let layout = Self::new(new, size, self.scale, view);
+        layout.scrolled_to(layout.top_of(new, position) - f64::from(row.y0 - self.map.y0))
+    }
+
+    /// Returns the view with the byte at a position on the line in the middle of the map.
+    #[must_use]
+    pub fn centered(&self, line: &MemoryLine, position: u64) -> View {
+        self.scrolled_to(self.top_of(line, position) - f64::from(self.map.height() / 2))
+    }
+
+    /// Returns the control at a pixel; `None` elsewhere, and where all memory is in view.
+    #[must_use]
+    pub fn control_at(&self, (x, y): (i32, i32)) -> Option<MapControl> {
+        let is_in = |area: Rect| x >= area.x0 && x < area.x1 && y >= area.y0 && y < area.y1;
+        if is_in(self.strip) && !self.shows_whole_device() {
+            return Some(MapControl::Strip);
+        }
+        let bar = Rect { x0: self.map.x1, x1: i32::MAX, ..self.map };
+        (is_in(bar) && self.max_scroll > 0).then_some(MapControl::ScrollBar)
+    }
+
+    /// Returns true if all memory of the line is in view.
+    fn shows_whole_device(&self) -> bool {
+        self.max_scroll == 0 && self.zoom <= self.zooms.0
+    }
+
+    /// Returns the view that a control shows with the pointer at a pixel: the pixel's memory is in
+    /// the middle of the map.
+    #[must_use]
+    pub fn moved_to(&self, line: &MemoryLine, control: MapControl, (x, y): (i32, i32)) -> View {
+        match control {
+            MapControl::Strip => {
+                let column = f64::from((x - self.strip.x0).clamp(0, self.strip.width() - 1)) + 0.5;
+                let position = (column / f64::from(self.strip.width()) * line.end() as f64) as u64;
+                if position >= self.bytes {
+                    // The map shows the pool only: show the whole device.
+                    return View { zoom: Some(self.zooms.0), scroll: 0, first_byte: None, ..self.view };
+                }
+                self.centered(line, position)
+            }
+            MapControl::ScrollBar => {
+                let rows = f64::from(self.max_scroll) + f64::from(self.map.height());
+                let share = f64::from(y - self.map.y0) / f64::from(self.map.height().max(1));
+                self.scrolled_to(share * rows - f64::from(self.map.height()) / 2.0)
+            }
+        }
     }
 
     /// Returns the view moved by `y` pixels: for a positive number the rows move up.
     #[must_use]
     pub fn scrolled(&self, y: i32) -> View {
-        View { scroll: self.scroll.saturating_add(y).clamp(0, self.max_scroll), ..self.view }
+        self.scrolled_to(f64::from(self.scroll) + f64::from(y))
+    }
+
+    /// Returns the view with another scroll position, in pixels.
+    fn scrolled_to(&self, scroll: f64) -> View {
+        View { scroll: scroll.clamp(0.0, f64::from(self.max_scroll)) as i32, first_byte: None, ..self.view }
     }
 }

@@ -57,6 +57,8 @@ pub struct MemoryLine {
     bytes: KindBytes,
     /// Bytes of the pool, with which the line begins.
     pool_bytes: u64,
+    /// Largest number of bytes of the pool in the recording.
+    largest_pool_bytes: u64,
     /// Indexes of the parts that are segments, by ascending address.
     by_address: Vec<u32>,
 }
@@ -65,6 +67,8 @@ pub struct MemoryLine {
 pub struct LineContent<'a> {
     /// Who holds the device's memory.
     pub owners: DeviceOwners,
+    /// The largest number of bytes that the pool has in the recording; 0 if it does not matter.
+    pub largest_pool_bytes: u64,
     /// How much of the requested memory does not fit into a free block of a size.
     pub unfit: &'a UnfitShares,
     /// The allocator's settings, for the pages of expandable segments.
@@ -87,6 +91,7 @@ impl MemoryLine {
         let mut by_address: Vec<u32> = (0..new.parts.len() as u32).collect();
         sort_by_key(&mut by_address, |&part| new.parts[part as usize].segment.map(|segment| segment.address));
         new.by_address = by_address;
+        new.largest_pool_bytes = line.largest_pool_bytes.max(new.pool_bytes);
         let DeviceOwners { outside_bytes, others_bytes, free_bytes, .. } = line.owners;
         let others = [
             (MemoryKind::Outside, outside_bytes),
@@ -113,6 +118,13 @@ impl MemoryLine {
     #[must_use]
     pub const fn pool_bytes(&self) -> u64 {
         self.pool_bytes
+    }
+
+    /// Returns the largest number of bytes that the pool has in the recording: the scale of the
+    /// map does not change with the moment.
+    #[must_use]
+    pub const fn largest_pool_bytes(&self) -> u64 {
+        self.largest_pool_bytes
     }
 
     /// Returns the bytes of each kind.

@@ -40,7 +40,7 @@ pub use groups::BlockGroups;
 pub use hit::Hit;
 pub(crate) use hit::hit_at;
 pub use labels::BlockName;
-pub use layout::{Layout, Row};
+pub use layout::{Layout, MapControl, Row};
 pub use legend::{LegendEntry, LegendSwatch, legend};
 pub use memory_kind::{KindBytes, KindId, MemoryKind};
 pub use memory_line::{LineContent, LinePart, MemoryLine};

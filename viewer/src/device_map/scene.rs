@@ -36,10 +36,24 @@ pub struct MapScene {
 }
 
 impl MapScene {
-    /// Computes the map with the given layout. Visits the blocks in view only. `is_ordered` is true
+    /// Computes the map with the given layout. Visits all memory for the strip. `is_ordered` is true
     /// if colors show an ordered value.
     #[must_use]
     pub fn new(
+        line: &MemoryLine,
+        layout: Layout,
+        blocks: (&DeviceState, bool),
+        name: BlockName<'_>,
+        typesetter: &Typesetter,
+    ) -> Self {
+        Self::new_after(None, line, layout, blocks, name, typesetter)
+    }
+
+    /// Computes the map with the given layout, like [`new`](Self::new). With an earlier map of this
+    /// line, it visits the memory in view only.
+    #[must_use]
+    pub fn new_after(
+        known: Option<Self>,
         line: &MemoryLine,
         layout: Layout,
         (device, is_ordered): (&DeviceState, bool),
@@ -51,7 +65,7 @@ impl MapScene {
         let rows = layout.rows.iter().map(|row| DrawnRow { row: *row, cells: builder.row(row) }).collect();
         Self {
             rows,
-            strip: Strip::new(line, &layout),
+            strip: Strip::new(line, &layout, known.and_then(|known| known.strip)),
             block_labels: labels::of_blocks(line, &layout, device, name, typesetter),
             labels: labels::beside(line, &layout, typesetter),
             scroll_bar: labels::scroll_bar(&layout),

@@ -34,7 +34,8 @@ impl StillMap {
             MapContent { color_by, groups: Some(&mut groups), ..MapContent::new(state, recording.definitions()) };
         let (unfit, settings) = (RequestSizes::of_blocks(state).unfit_shares(), recorded_settings(recording.info()));
         let owners = DeviceOwners { reserved_bytes: state.counters().reserved, ..DeviceOwners::default() };
-        let line = LineContent { owners, unfit: &unfit, settings: &settings, sort: Default::default() };
+        let line =
+            LineContent { owners, largest_pool_bytes: 0, unfit: &unfit, settings: &settings, sort: Default::default() };
         let line = MemoryLine::new(&mut content, &line);
         Self { legend: legend(&content, &line), line }
     }

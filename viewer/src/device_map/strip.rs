@@ -1,6 +1,8 @@
 //! The strip above the map: all memory of the device on one row, and the part of it that the map
 //! shows.
 
+use std::rc::Rc;
+
 use vramscope_draw::Rect;
 use vramscope_trace::ByteSize;
 
@@ -13,7 +15,9 @@ use super::memory_line::MemoryLine;
 #[derive(Clone, Debug)]
 pub(super) struct Strip {
     pub(super) row: Row,
-    pub(super) cells: RowCells,
+    /// Number of pixel columns.
+    width: i32,
+    pub(super) cells: Rc<RowCells>,
     /// The part of the strip whose bytes the map shows.
     pub(super) shown: Rect,
     /// The memory of owners other than the pool: area, kind, and texts, longest first.
@@ -21,8 +25,9 @@ pub(super) struct Strip {
 }
 
 impl Strip {
-    /// Computes the strip of a layout; `None` if the picture has none.
-    pub(super) fn new(line: &MemoryLine, layout: &Layout) -> Option<Self> {
+    /// Computes the strip of a layout; `None` if the picture has none. `known` is the strip of an
+    /// earlier picture of this line.
+    pub(super) fn new(line: &MemoryLine, layout: &Layout, known: Option<Self>) -> Option<Self> {
         let strip = layout.strip;
         if strip.height() <= 0 || line.end() == 0 {
             return None;
@@ -30,7 +35,10 @@ impl Strip {
         let end = line.end() as f64;
         let bytes_per_column = end / f64::from(strip.width().max(1));
         let row = Row { y0: strip.y0, y1: strip.y1, start: 0.0, end, part: 0, begins_part: true };
-        let cells = CellBuilder::new(line, 0.0, bytes_per_column, strip.height()).row(&row);
+        let known = known.filter(|known| known.row == row && known.width == strip.width());
+        let cells = known.map(|known| known.cells);
+        let cells =
+            cells.unwrap_or_else(|| CellBuilder::new(line, 0.0, bytes_per_column, strip.height()).row(&row).into());
         let x = |position: f64| strip.x0 + (position / bytes_per_column).round() as i32;
         let (first, last) = layout.shown();
         let x0 = x(first).min(strip.x1 - 1);
@@ -41,6 +49,6 @@ impl Strip {
             let area = Rect { x0: x(part.start as f64), x1: x(part.end() as f64), ..strip };
             (area, kind, [format!("{} {size}", kind.kind().name()), size])
         });
-        Some(Self { row, cells, shown, owners: owners.collect() })
+        Some(Self { row, width: strip.width(), cells, shown, owners: owners.collect() })
     }
 }

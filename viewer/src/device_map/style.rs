@@ -69,17 +69,28 @@ impl KindStyle {
         self.is_hatched || self.texture != Texture::None
     }
 
-    /// Returns the color of pixel (`x`, `y`).
-    pub(super) fn pixel(&self, x: i32, y: i32, scale: f32) -> [u8; 4] {
-        let is_inked = if self.is_hatched { hatches(x, y, scale) } else { self.texture.inks(x, y, scale) };
-        opaque(if is_inked { self.ink } else { self.color })
+    /// Sets the colors of adjacent pixels from (`x`, `y`) to the right.
+    pub(super) fn fill_row(&self, pixels: &mut [[u8; 4]], (x, y): (i32, i32), scale: f32) {
+        let period = if self.is_hatched { hatch_period(scale) } else { self.texture.period(scale) };
+        let period = period.max(1) as usize;
+        for (pixel, x) in pixels.iter_mut().take(period).zip(x..) {
+            let is_inked = if self.is_hatched { hatches(x, y, scale) } else { self.texture.inks(x, y, scale) };
+            *pixel = opaque(if is_inked { self.ink } else { self.color });
+        }
+        for index in period..pixels.len() {
+            pixels[index] = pixels[index - period];
+        }
     }
+}
+
+/// Returns the number of pixel columns after which the hatching repeats.
+fn hatch_period(scale: f32) -> i32 {
+    (scale * 7.0).round().max(4.0) as i32
 }
 
 /// Returns true if the hatching inks pixel (`x`, `y`). Its strokes rise to the right, as no
 /// [`Texture`]'s do.
 fn hatches(x: i32, y: i32, scale: f32) -> bool {
-    let period = (scale * 7.0).round().max(4.0) as i32;
     let stroke = scale.round().max(1.0) as i32;
-    (x + y).rem_euclid(period) < stroke
+    (x + y).rem_euclid(hatch_period(scale)) < stroke
 }

@@ -27,7 +27,8 @@ pub struct View {
     pub zoom: Option<f64>,
     /// Scroll position: the height in pixels of the rows above the map's upper edge.
     pub scroll: i32,
-    /// The position of a byte on the memory line to scroll to, instead of `scroll`.
+    /// The position of a byte on the memory line to scroll to, instead of `scroll`,
+    /// until the user moves the map.
     pub first_byte: Option<u64>,
     /// The order of the segments.
     pub sort: SortBy,

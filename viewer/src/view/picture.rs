@@ -80,8 +80,13 @@ pub enum PictureInput {
         /// Whether Shift is held.
         shift: bool,
     },
+    /// The pointer was pressed at a pixel. A view that answers it, because a control of the picture
+    /// is there, gets the movements until the release, and no click.
+    Press((i32, i32)),
     /// The pressed pointer moved the picture by (horizontal, vertical) pixels.
     Drag {
+        /// The pixel under the pointer.
+        point: (i32, i32),
         /// The movement of the picture's content: positive to the right and down.
         pixels: (i32, i32),
         /// Whether the pointer is a finger.

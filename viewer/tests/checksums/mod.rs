@@ -48,7 +48,10 @@ pub(crate) fn check() {
         let mut content = MapContent { color_by, ages, ..MapContent::new(device, model.recording().definitions()) };
         let (unfit, settings) = (RequestSizes::of_blocks(device).unfit_shares(), Settings::default());
         let (owners, sort) = (DeviceOwners::default(), SortBy::Address);
-        let line = MemoryLine::new(&mut content, &LineContent { owners, unfit: &unfit, settings: &settings, sort });
+        let line = MemoryLine::new(
+            &mut content,
+            &LineContent { owners, largest_pool_bytes: 0, unfit: &unfit, settings: &settings, sort },
+        );
         let layout = Layout::new(&line, size, 1.0, View { zoom: Some(2.3), ..View::default() });
         let scene = MapScene::new(&line, layout, (device, true), &mut |_| "train.py".to_owned(), &typesetter);
         let mut canvas = Canvas { bitmap: &mut picture, typesetter: &mut typesetter };

@@ -73,7 +73,10 @@ impl<'a> Map<'a> {
     pub(crate) fn with_owners(mut content: MapContent<'a>, sort: SortBy, owners: DeviceOwners) -> Self {
         let device = content.device;
         let (unfit, settings) = (RequestSizes::of_blocks(device).unfit_shares(), Settings::default());
-        let line = MemoryLine::new(&mut content, &LineContent { owners, unfit: &unfit, settings: &settings, sort });
+        let line = MemoryLine::new(
+            &mut content,
+            &LineContent { owners, largest_pool_bytes: 0, unfit: &unfit, settings: &settings, sort },
+        );
         let legend = device_map::legend(&content, &line);
         Self { device, line, legend, is_ordered: content.color_by.is_ordered() }
     }

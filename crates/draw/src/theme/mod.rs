@@ -111,6 +111,20 @@ impl Texture {
         }
     }
 
+    /// Returns the number of pixel columns after which the texture repeats. `scale` is the number of
+    /// pixels per unit of layout.
+    #[must_use]
+    pub fn period(self, scale: f32) -> i32 {
+        let px = |units: f32| ((units * scale).round() as i32).max(1);
+        match self {
+            Self::None | Self::Horizontal => 1,
+            Self::Diagonal => px(6.0).max(px(1.0) + 1),
+            Self::Dots => px(5.0).max(3),
+            Self::Vertical => px(5.0).max(px(1.0) + 1),
+            Self::Cross => px(8.0).max(px(1.0) + 1),
+        }
+    }
+
     /// Returns true if the texture inks pixel (`x`, `y`). `scale` is the number of pixels per unit
     /// of layout.
     #[must_use]

@@ -186,6 +186,9 @@ fn textures_ink_a_part_at_every_scale() {
             let count = inked.filter(|&(x, y)| texture.inks(x, y, scale)).count();
             let expected = if texture == Texture::None { 0..=0 } else { 300..=1800 };
             assert!(expected.contains(&count), "{texture:?} inks {count} of 3600 pixels");
+            let period = texture.period(scale);
+            let mut pixels = (0..60).flat_map(|y| (-30..30).map(move |x| (x, y)));
+            assert!(pixels.all(|(x, y)| texture.inks(x, y, scale) == texture.inks(x + period, y, scale)));
         }
     }
 }

@@ -1,37 +1,29 @@
 //! The sizes that a program requests, and which of them fit into a free block.
 
+use foldhash::HashMap;
+
+use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{DeviceLifetimes, DeviceState, PoolKind};
 
-/// Number of size classes for each power of two.
-const PER_OCTAVE: usize = 4;
-/// Number of size classes of a pool kind.
-const CLASSES: usize = 64 * PER_OCTAVE;
+/// Maximum number of sizes of a pool kind that are counted exactly. Further sizes are rounded.
+const MAX_EXACT_SIZES: usize = 1 << 16;
 
 /// The bytes that a program requests from the small and from the large pool, by size.
 ///
 /// The two pools are counted apart, because a free block serves requests of its own pool only. The
-/// size of a request is the size of its block, with rounding. A size class is a quarter of a power
-/// of two wide.
-#[derive(Clone, Debug)]
+/// size of a request is the size of its block, with rounding.
+#[derive(Clone, Debug, Default)]
 pub struct RequestSizes {
-    /// Bytes of the requests of each size class, for each pool kind.
-    bytes: [Vec<u64>; 2],
+    /// Bytes of the requests of each size, for each pool kind.
+    bytes: [HashMap<u64, u64>; 2],
     /// The first row of the lifetimes that has not been added.
     next_row: u32,
 }
 
-impl Default for RequestSizes {
-    fn default() -> Self {
-        Self { bytes: [(); 2].map(|()| vec![0; CLASSES]), next_row: 0 }
-    }
-}
-
-/// Returns the size class of a number of bytes: the classes of larger sizes have larger numbers.
-fn class_of(bytes: u64) -> usize {
-    let bytes = bytes.max(1);
-    let octave = bytes.ilog2();
-    let quarter = (u128::from(bytes) << 2 >> octave) as usize & 3;
-    octave as usize * PER_OCTAVE + quarter
+/// Returns a size with its four highest bits; the others are 0.
+fn rounded(bytes: u64) -> u64 {
+    let low_bits = bytes.max(1).ilog2().saturating_sub(3);
+    bytes >> low_bits << low_bits
 }
 
 /// Returns the index of a pool kind.
@@ -75,7 +67,9 @@ impl RequestSizes {
 
     /// Counts a request whose block has `bytes` bytes.
     fn add(&mut self, kind: PoolKind, bytes: u64) {
-        let sum = &mut self.bytes[kind_index(kind)][class_of(bytes)];
+        let sizes = &mut self.bytes[kind_index(kind)];
+        let size = if sizes.len() < MAX_EXACT_SIZES || sizes.contains_key(&bytes) { bytes } else { rounded(bytes) };
+        let sum = sizes.entry(size).or_default();
         *sum = sum.saturating_add(bytes);
     }
 
@@ -83,13 +77,15 @@ impl RequestSizes {
     /// each size, for a quick lookup.
     #[must_use]
     pub fn unfit_shares(&self) -> UnfitShares {
-        UnfitShares(self.bytes.each_ref().map(|classes| {
-            let total = classes.iter().fold(0u64, |sum, &bytes| sum.saturating_add(bytes));
-            let mut larger = 0u64;
-            let mut shares = vec![1.0; classes.len()];
-            for (share, &bytes) in shares.iter_mut().zip(classes).rev() {
-                *share = if total == 0 { 1.0 } else { larger as f32 / total as f32 };
-                larger = larger.saturating_add(bytes);
+        UnfitShares(self.bytes.each_ref().map(|bytes_by_size| {
+            let mut sizes: Vec<(u64, u64)> = bytes_by_size.iter().map(|(&size, &bytes)| (size, bytes)).collect();
+            sort_by_key(&mut sizes, |&(size, _)| size);
+            let total = sizes.iter().fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
+            let mut larger = total;
+            let mut shares = Vec::with_capacity(sizes.len());
+            for (size, bytes) in sizes {
+                larger = larger.saturating_sub(bytes);
+                shares.push((size, larger as f32 / total.max(1) as f32));
             }
             shares
         }))
@@ -98,14 +94,42 @@ impl RequestSizes {
 
 /// For each size of a free block, how much of the requested bytes it cannot serve.
 #[derive(Clone, Debug)]
-pub struct UnfitShares([Vec<f32>; 2]);
+pub struct UnfitShares(
+    /// For each pool kind, the requested sizes in ascending order, each with the share of the bytes
+    /// in larger requests.
+    [Vec<(u64, f32)>; 2],
+);
 
 impl UnfitShares {
     /// Returns the share of the requested bytes (0 to 1) in requests that are larger than a free
     /// block of `bytes` bytes in a pool of this kind; 1 if no request is known.
     #[must_use]
     pub fn of(&self, kind: PoolKind, bytes: u64) -> f32 {
-        // Requests of the block's own size class may be a little larger than the block.
-        self.0[kind_index(kind)][class_of(bytes)]
+        let shares = &self.0[kind_index(kind)];
+        let fitting = shares.partition_point(|&(size, _)| size <= bytes);
+        fitting.checked_sub(1).map_or(1.0, |last| shares[last].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_larger_requests_do_not_fit() {
+        let mut sizes = RequestSizes::default();
+        [1000, 1000, 1001, 5999].into_iter().for_each(|bytes| sizes.add(PoolKind::Large, bytes));
+        let shares = sizes.unfit_shares();
+        let percents = [999, 1000, 1001, 5998, 5999].map(|bytes| shares.of(PoolKind::Large, bytes) * 100.0);
+        let expected = [100.0, 7000.0 / 90.0, 5999.0 / 90.0, 5999.0 / 90.0, 0.0];
+        assert!(percents.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{percents:?}");
+        assert_eq!(shares.of(PoolKind::Small, 1 << 30), 1.0, "no request is known");
+    }
+
+    #[test]
+    fn very_many_sizes_are_rounded() {
+        let mut sizes = RequestSizes::default();
+        (1..2_000_000).for_each(|units| sizes.add(PoolKind::Small, units * 512));
+        assert!(sizes.bytes[0].len() <= MAX_EXACT_SIZES + 64 * 8);
     }
 }

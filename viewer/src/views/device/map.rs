@@ -8,12 +8,13 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{DeviceOwners, RequestSizes, UnfitShares};
 use vramscope_insight::query::Now;
-use vramscope_trace::{Block, DeviceId, DeviceState};
+use vramscope_pool::Settings;
+use vramscope_trace::{Block, DeviceId, DeviceState, RecordingInfo};
 
 use crate::command::{Command, OptionChange};
 use crate::device_map::{
-    self, AgeScale, AgeUnit, ColorBy, Highlight, Hit, Layout, LegendEntry, LineContent, MapContent, MapScene,
-    MemoryLine, SortBy, View as MapView,
+    self, AgeScale, AgeUnit, ColorBy, Highlight, Hit, Layout, LegendEntry, LineContent, MapContent, MapControl,
+    MapScene, MemoryLine, SortBy, View as MapView,
 };
 use crate::link::PaneLink;
 use crate::view::{
@@ -44,6 +45,8 @@ pub(super) struct Picture {
     pub(super) revealed: Option<u64>,
     /// The typed size whose placement was last scrolled to.
     revealed_size: String,
+    /// The control of the picture that the pressed pointer moves.
+    grabbed: Option<MapControl>,
     hovered: Option<Hit>,
     selected: Option<Hit>,
 }
@@ -76,6 +79,8 @@ pub struct Device {
     pub(super) options: MapOptions,
     pub(super) picture: Picture,
     requests: Requests,
+    /// The settings of the allocator, and their recorded text.
+    settings: Option<(String, Settings)>,
     /// The property that colors show unless the user chooses one; `None` until blocks are known.
     usual_color: Option<ColorBy>,
 }
@@ -211,8 +216,14 @@ impl Device {
     ) -> bool {
         let color_by = self.shown_color(context, shared);
         let line_key = self.line_key(context, shared, color_by);
-        if self.picture.line_key != line_key {
+        let is_same_line = self.picture.line_key == line_key;
+        if !is_same_line {
+            let old = std::mem::take(&mut self.picture.line);
             self.compute_line(context, shared, color_by);
+            let known = self.picture.scene.as_ref().filter(|_| !self.picture.line_key.is_empty());
+            if let Some(MapScene { layout, .. }) = known.filter(|scene| scene.layout.view == self.options.view) {
+                self.options.view = layout.followed(&old, &self.picture.line, frame.size);
+            }
             (self.picture.line_key, self.picture.key) = (line_key, None);
         }
         self.picture.size = frame.size;
@@ -232,8 +243,9 @@ impl Device {
             lines.cached_name(context.definitions(), group).to_string()
         };
         let is_ordered = color_by.is_ordered();
-        let scene =
-            MapScene::new(&self.picture.line, layout, (context.state, is_ordered), &mut name, context.typesetter);
+        let blocks = (context.state, is_ordered);
+        let (known, line) = (self.picture.scene.take().filter(|_| is_same_line), &self.picture.line);
+        let scene = MapScene::new_after(known, line, layout, blocks, &mut name, context.typesetter);
         // The view is now within its bounds.
         self.options.view = scene.layout.view;
         self.picture.key = Some(frame.key(numbers(self.options.view)));
@@ -280,8 +292,16 @@ impl Device {
             ..MapContent::new(context.state, context.definitions())
         };
         let owners = DeviceOwners::new(recording.info(), context.device, context.state);
-        let (unfit, settings) = (self.unfit_shares(context), recorded_settings(recording.info()));
-        let line = LineContent { owners, unfit: &unfit, settings: &settings, sort: self.options.view.sort };
+        let unfit = self.unfit_shares(context);
+        let settings = self.recorded_settings(recording.info());
+        let largest_pool = recording.series(context.device).map_or(0, |series| series.peak_reserved().bytes);
+        let line = LineContent {
+            owners,
+            largest_pool_bytes: largest_pool,
+            unfit: &unfit,
+            settings: &settings,
+            sort: self.options.view.sort,
+        };
         let line = MemoryLine::new(&mut content, &line);
         self.picture.legend = device_map::legend(&content, &line);
         self.picture.line = line;
@@ -298,6 +318,14 @@ impl Device {
             self.options.view = layout.reveal(&self.picture.line, address).unwrap_or(self.options.view);
         }
         self.picture.revealed_size = size;
+    }
+
+    /// Returns the settings of the allocator, which are read once for a recording.
+    fn recorded_settings(&mut self, info: &RecordingInfo) -> Settings {
+        if self.settings.as_ref().is_none_or(|(text, _)| *text != info.alloc_conf) {
+            self.settings = Some((info.alloc_conf.clone(), recorded_settings(info)));
+        }
+        self.settings.as_ref().map(|(_, settings)| settings.clone()).unwrap_or_default()
     }
 
     /// Forgets all results about the recording.
@@ -344,17 +372,25 @@ impl Device {
 
     /// Scrolls or zooms the map. The wheel zooms; with Alt or Shift it scrolls.
     pub(super) fn move_map(&mut self, input: PictureInput) -> bool {
-        let Picture { scene: Some(scene), line, size, .. } = &self.picture else { return false };
-        let layout = &scene.layout;
+        let Picture { scene: Some(scene), line, size, selected, grabbed, .. } = &mut self.picture else { return false };
+        let (line, layout) = (&*line, &scene.layout);
         let zoomed = |factor: f64, point: (i32, i32)| layout.zoomed(line, *size, factor, point);
         let view = match input {
             PictureInput::Wheel { pixels: (x, y), alt, shift, .. } if alt || shift => layout.scrolled((x + y) as i32),
             PictureInput::Wheel { point, factor, .. } => zoomed(factor.powi(ZOOM_SPEED), point),
-            PictureInput::Drag { pixels: (_, y), .. } => layout.scrolled(-y),
+            PictureInput::Press(point) => {
+                *grabbed = layout.control_at(point);
+                let Some(control) = *grabbed else { return false };
+                layout.moved_to(line, control, point)
+            }
+            PictureInput::Drag { point, pixels: (_, y), .. } => match *grabbed {
+                Some(control) => layout.moved_to(line, control, point),
+                None => layout.scrolled(-y),
+            },
             PictureInput::Pinch(point, factor) => zoomed(factor, point),
             PictureInput::Zoom(factor) => {
                 let middle = (i32::midpoint(layout.map.x0, layout.map.x1), i32::midpoint(layout.map.y0, layout.map.y1));
-                let selected = self.picture.selected.and_then(|hit| {
+                let selected = selected.and_then(|hit| {
                     let area = layout.areas(line.position_of(hit.address)?, hit.size).next()?;
                     Some((i32::midpoint(area.x0, area.x1), i32::midpoint(area.y0, area.y1)))
                 });

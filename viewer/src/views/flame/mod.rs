@@ -136,7 +136,7 @@ impl View for Flame {
     fn input(&mut self, _device: &DeviceState, input: PictureInput) -> bool {
         let pixels = match input {
             PictureInput::Wheel { pixels: (_, y), .. } => y as i32,
-            PictureInput::Drag { pixels: (_, y), is_touch: true } => -y,
+            PictureInput::Drag { pixels: (_, y), is_touch: true, .. } => -y,
             _ => return false,
         };
         let Some(scene) = &self.scene else { return false };
