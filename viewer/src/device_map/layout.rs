@@ -365,7 +365,7 @@ impl Layout {
         let of_pool = |layout: &Self| layout.row_bytes * layout.zoom;
         let unscrolled = Self::new(new, size, self.scale, self.view);
         let view = View { zoom: Some(zoom * of_pool(&unscrolled) / of_pool(self)), ..self.view };
-        let position = old.address_at(row.start as u64).and_then(|address| new.position_of(address));
+        let position = old.address_at(row.start.ceil() as u64).and_then(|address| new.position_of(address));
         let Some(position) = position else { return view };
         let layout = Self::new(new, size, self.scale, view);
         layout.scrolled_to(layout.top_of(new, position) - f64::from(row.y0 - self.map.y0))

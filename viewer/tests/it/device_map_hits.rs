@@ -119,8 +119,9 @@ fn memory_in_view_stays_when_segments_come() {
     let layout = Layout::new(&old, size, 1.0, view);
     let followed = Layout::new(&new, size, 1.0, layout.followed(&old, &new, size));
     assert!((layout.row_bytes - followed.row_bytes).abs() < 1e-3, "the scale stays");
-    let first = |layout: &Layout, line: &MemoryLine| line.address_at(layout.rows[0].start as u64);
-    assert_eq!(first(&layout, &old), first(&followed, &new));
+    let first = |layout: &Layout, line: &MemoryLine| line.address_at(layout.rows[0].start as u64).expect("in the pool");
+    let moved_by = first(&layout, &old).abs_diff(first(&followed, &new));
+    assert!((moved_by as f64) < layout.row_bytes, "less than a row: {moved_by}");
     // A map without zoom shows everything before and after.
     let whole = Layout::new(&old, size, 1.0, View::default());
     assert_eq!(whole.followed(&old, &new, size), View::default());
