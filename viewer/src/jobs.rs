@@ -93,6 +93,8 @@ pub struct Findings {
     /// The reserved bytes of each device at the end of its last complete step, in the analyzer's
     /// JSON.
     pub last_steps: Value,
+    /// The names of the rules that the recording lacks the evidence for.
+    pub unanswered: Vec<String>,
     /// A verdict with another cause, and the number of analyses since which it holds.
     other: Option<(Value, u32)>,
     /// Number of events of the recording when it was last analyzed; `None` before the first time.
@@ -140,6 +142,8 @@ impl Findings {
             Ok(mut answer) => {
                 self.update_verdict(answer["verdict"].take());
                 self.last_steps = answer["last_steps"].take();
+                let rules = answer["unknown"].as_array().into_iter().flatten();
+                self.unanswered = rules.filter_map(|one| one["rule"].as_str().map(str::to_owned)).collect();
                 match answer["findings"].take() {
                     Value::Array(found) => found,
                     _ => Vec::new(),

@@ -42,6 +42,7 @@ pub mod key_bindings;
 pub mod lateness;
 pub mod later;
 pub mod link;
+pub mod linked_memory;
 pub mod model;
 mod named;
 pub mod open;

@@ -28,7 +28,7 @@ use vramscope_trace::DeviceId;
 use crate::bands::{Band, BandChoice};
 use crate::device_map::{ColorBy, SortBy};
 use crate::pane_link::{decoded, encoded};
-use crate::timeline::AxisKind;
+use crate::timeline::{AxisKind, Stacking};
 
 pub use crate::pane_link::PaneLink;
 
@@ -78,8 +78,8 @@ pub struct Link {
     /// Whether the timeline cuts out idle time; `None` to cut it out if most of the recording is
     /// idle.
     pub cuts_idle: Option<bool>,
-    /// The property by which the timeline groups and stacks the live bytes.
-    pub stack: Option<GroupBy>,
+    /// The areas that the timeline shows; `None` for the usual ones.
+    pub stack: Option<Stacking>,
     /// Range that the timeline shows, in the unit of its axis: nanoseconds of the recording, event
     /// numbers, or steps.
     pub range: Option<Range<u64>>,
@@ -128,7 +128,7 @@ impl Link {
                 "to" => to = value.parse().ok(),
                 "axis" => link.axis = AxisKind::from_name(value),
                 "idle" => link.cuts_idle = IDLE_VALUES.iter().position(|one| *one == value).map(|index| index == 1),
-                "stack" => link.stack = GroupBy::from_name(value),
+                "stack" => link.stack = Stacking::from_name(value),
                 "range" => {
                     let numbers = value.split_once('-').and_then(|(from, to)| from.parse().ok().zip(to.parse().ok()));
                     link.selected = numbers.filter(|(from, to)| from <= to);
@@ -176,7 +176,7 @@ impl Link {
             self.event.map(|event| format!("event={event}")),
             self.axis.map(|axis| format!("axis={}", axis.name())),
             self.cuts_idle.map(|cuts| format!("idle={}", IDLE_VALUES[usize::from(cuts)])),
-            self.stack.map(|by| format!("stack={}", by.name())),
+            self.stack.map(|stacking| format!("stack={}", stacking.name())),
             self.selected.map(|(from, to)| format!("range={from}-{to}")),
             range,
             self.device.map(|DeviceId(device)| format!("device={device}")),
@@ -269,7 +269,7 @@ mod tests {
                 event,
                 axis: AxisKind::ALL.get(axis).copied(),
                 cuts_idle,
-                stack: GroupBy::ALL.get(stack).copied(),
+                stack: GroupBy::ALL.get(stack).map(|&by| if stack == 3 { Stacking::Counters } else { Stacking::By(by) }),
                 selected: selected.map(|(one, other)| (one.min(other), one.max(other))),
                 range: has_range.then(|| from..from.saturating_add(length)),
                 device: device.map(DeviceId),

@@ -267,6 +267,8 @@ pub struct PageUpdate {
     pub timeline_bar: Option<Vec<Node>>,
     /// The tooltip of the timeline, if it has changed; without content, it is hidden.
     pub tooltip: Option<Tooltip>,
+    /// Content of the bar with the verdict, if it has changed.
+    pub verdict: Option<Vec<Node>>,
     /// Content of the details panel, if it has changed.
     pub details: Option<Vec<Node>>,
     /// Whether the recording is of a running program, or of one whose connection has ended.

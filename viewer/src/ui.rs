@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use vramscope_draw::{Color, Texture, Theme};
 
 use crate::editor_link::EditorTemplate;
+use crate::linked_memory::LinkedMemory;
 
 /// A piece of a panel: a text or an element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,6 +102,9 @@ pub enum Attribute {
     Placeholder,
     /// Role for screen readers.
     Role,
+    /// The memory that the element stands for, as the text of a
+    /// [`LinkedMemory`](crate::linked_memory::LinkedMemory).
+    Light,
     /// Row (from 0) that a list of which only some rows are in the page scrolls to, and the number
     /// of the request.
     ScrollTo,
@@ -143,6 +147,7 @@ impl Attribute {
             Self::Open => "open",
             Self::Placeholder => "placeholder",
             Self::Role => "role",
+            Self::Light => "data-light",
             Self::ScrollTo => "data-scroll-to",
             Self::Scope => "scope",
             Self::Selected => "selected",
@@ -182,6 +187,8 @@ pub struct Element {
     pub color: Option<Color>,
     /// Length of a bar, 0 to 1, as the style sheet's variable `--share`.
     pub share: Option<f64>,
+    /// Start of a bar, 0 to 1, as the style sheet's variable `--start`.
+    pub start: Option<f64>,
     /// The command that a click runs (for a field: that a change of its value runs, with the value
     /// appended).
     pub command: Option<CommandText>,
@@ -193,7 +200,16 @@ impl Element {
     /// Creates an empty element.
     pub fn new(tag: Tag) -> Self {
         let class = Cow::Borrowed("");
-        Self { tag, class, attributes: Vec::new(), color: None, share: None, command: None, children: Vec::new() }
+        Self {
+            tag,
+            class,
+            attributes: Vec::new(),
+            color: None,
+            share: None,
+            start: None,
+            command: None,
+            children: Vec::new(),
+        }
     }
 
     /// Creates an element that contains a text.
@@ -248,6 +264,12 @@ impl Element {
     pub fn with_color(mut self, color: Color) -> Self {
         self.color = Some(color);
         self
+    }
+
+    /// Lights up the memory that the element stands for while the pointer is on it.
+    #[must_use]
+    pub fn with_light(self, memory: LinkedMemory) -> Self {
+        self.with(Attribute::Light, memory.to_string())
     }
 
     /// Sets the command that a click or a change of value runs.
@@ -351,7 +373,10 @@ pub fn plain_text(nodes: &[Node]) -> String {
         let content = || plain_text(&element.children).trim().to_owned();
         match element.tag {
             Tag::Button => {}
-            _ if element.class == "pinned" || element.class == "links" || element.class == "findings" => {}
+            _ if element.class == "pinned"
+                || element.class == "links"
+                || element.class == "findings"
+                || element.class == "owners" => {}
             Tag::Dt | Tag::Th | Tag::Td => text += &format!("{}\t", content()),
             Tag::Dd => text += &format!("{}\n", element.text_content()),
             Tag::H2 | Tag::H3 | Tag::Li | Tag::P | Tag::Summary | Tag::Tr => text += &format!("{}\n", content()),

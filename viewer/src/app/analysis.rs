@@ -244,6 +244,7 @@ impl Session {
             jobs,
             comparison: &model.comparison,
             selected_group: model.selected_group(),
+            lit: details.lights.lit(),
             theme: &display.theme,
             typesetter: &display.typesetter,
             editor: details.editor.as_ref(),

@@ -96,6 +96,8 @@ impl Session {
             Command::DeselectAllocation => model.select(None),
             Command::Deselect => self.deselect(),
             Command::Group(by, group, moment) => self.select_group((*by, *group), *moment)?,
+            Command::Light(memory) => self.light(*memory),
+            Command::KeepLight(memory) => self.keep_light(*memory),
             Command::Event(direction) => self.go_to_event(*direction)?,
             Command::Device(device) => self.set_device(*device).map_err(text)?,
             Command::NextDevice => {

@@ -7,7 +7,7 @@ use crate::details::{BlockEvents, Details, StackSection, elements, findings, of_
 use crate::model::Origin;
 use crate::page_texts::LiveStatus;
 use crate::protocol::PageUpdate;
-use crate::ui::Node;
+use crate::ui::{Element, Node, Tag};
 use crate::view::Topic;
 use crate::views::ViewId;
 
@@ -22,12 +22,12 @@ impl Session {
 
     /// Adds the content of the details panel to `update` if it has changed.
     pub(super) fn update_details(&mut self, update: &mut PageUpdate) {
-        let section = self.findings_section();
         let absent = self.model.selected_since().filter(|_| self.model.selected().is_none());
-        let mut content = match self.model.selection().zip(absent) {
+        let mut subject = match self.model.selection().zip(absent) {
             Some((address, since)) => self.absent_allocation(address, since),
             None => self.block_or_device(),
         };
+        let mut is_first = self.model.selection().is_some();
         // Beside the list of events, the event of the moment is described, too: before the device,
         // after a block.
         if self.panes.surface_of(ViewId::about(Topic::Events)).is_some()
@@ -36,20 +36,24 @@ impl Session {
         {
             let event = elements::content(&details, self.model.recording().info(), false, self.details.editor.as_ref());
             let is_about_block = self.model.selection().is_some() || self.details.hovered.is_some();
-            content.splice(if is_about_block { content.len()..content.len() } else { 0..0 }, event);
+            subject.splice(if is_about_block { subject.len()..subject.len() } else { 0..0 }, event);
+            is_first = true;
         }
-        content.splice(0..0, section);
+        let owners = Element { children: self.owners_elements(), ..Element::new(Tag::Section).with_class("owners") };
+        let owners = Some(Node::from(owners)).filter(|_| self.details.owners.is_some());
+        // What is under the pointer comes last, so that nothing else moves with the pointer.
+        let mut content: Vec<Node> = owners.into_iter().chain(self.findings_section()).collect();
+        content.splice(if is_first { 0..0 } else { content.len()..content.len() }, subject);
         if self.details.sent.as_ref() != Some(&content) {
             update.details = Some(content.clone());
             self.details.sent = Some(content);
         }
     }
 
-    /// Returns the list of findings; nothing without a recording.
+    /// Returns the list of findings; nothing while it is empty.
     fn findings_section(&self) -> Option<Node> {
         let is_live = self.model.origin() == Origin::Live;
-        (self.model.origin() != Origin::Empty)
-            .then(|| findings::section(&self.analysis.jobs, is_live, &self.display.theme, title_of).into())
+        findings::section(&self.analysis.jobs, is_live, &self.display.theme, title_of).map(Node::from)
     }
 
     /// Returns the details panel's content for the selection, else for the object under the

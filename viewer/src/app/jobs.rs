@@ -1,12 +1,14 @@
 //! Chooses the next computations of the page's worker, and stores their results.
 
 use serde_json::Value;
+use vramscope_insight::group::GroupBy;
 use vramscope_trace::{DeviceId, Recording};
 
 use crate::details::findings;
 use crate::jobs::{Finished, Job, Jobs};
+use crate::linked_memory::LinkedMemory;
 use crate::model::Origin;
-use crate::view::Topic;
+use crate::view::{Topic, group_called};
 use crate::views::ViewId;
 
 use super::parts::JobClock;
@@ -145,11 +147,30 @@ impl Session {
     pub(super) fn show_finding(&mut self, index: usize) -> Result<(), String> {
         let finding = self.analysis.jobs.findings.list.get(index).ok_or("there is no such finding")?;
         let (topic, moment) = (findings::topic(finding), findings::moment(finding));
+        let (part, site) = (findings::memory_part(finding), finding["site"].as_str().unwrap_or_default().to_owned());
         if let Some((device, event)) = moment {
             let moved = self.set_device(DeviceId(device)).and_then(|()| self.model.seek(event));
             moved.map_err(|error| error.to_string())?;
         }
-        self.show_view(ViewId::about(topic));
+        // The map stays beside the evidence.
+        let view = ViewId::about(topic);
+        if self.panes.count() == 1 && self.panes.surface_of(view).is_none() {
+            self.panes.split();
+        }
+        self.show_view(view);
+        self.details.lights.kept = match part {
+            Some(part) => Some(LinkedMemory::Part(part)),
+            None => self.group_called(GroupBy::Site, &site).map(|group| LinkedMemory::Group(GroupBy::Site, group)),
+        };
+        self.model.everything_changed();
         Ok(())
+    }
+
+    /// Returns the number of the group that is called `name`, if the selected device has a block of
+    /// it.
+    fn group_called(&mut self, by: GroupBy, name: &str) -> Option<u32> {
+        let (recording, device) = (self.model.recording(), self.model.device_state());
+        let grouping = self.analysis.shared.groupings.get(by, recording);
+        group_called(name, grouping, recording.definitions(), device).filter(|_| !name.is_empty())
     }
 }

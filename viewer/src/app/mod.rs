@@ -13,6 +13,7 @@ mod display;
 mod input;
 mod jobs;
 mod links;
+mod owners;
 mod pane_contents;
 mod panes;
 mod parts;
@@ -27,6 +28,7 @@ mod timeline;
 mod timeline_commands;
 mod timeline_page;
 mod timeline_pointer;
+mod verdict;
 mod view_history;
 
 pub use panes::Panes;

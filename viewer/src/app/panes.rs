@@ -14,8 +14,8 @@ pub struct Panes {
 
 impl Default for Panes {
     fn default() -> Self {
-        let [left, right] = ViewId::first();
-        Self { left, right: Some(right), is_right_active: true }
+        let [left, _] = ViewId::first();
+        Self { left, right: None, is_right_active: false }
     }
 }
 
@@ -109,6 +109,8 @@ mod tests {
     fn panes_never_show_a_view_twice() {
         let mut panes = Panes::default();
         let [first, second] = ViewId::first();
+        assert_eq!(panes.views(), [Some(first), None]);
+        panes.split();
         let other = ViewId::all().nth(5).expect("a sixth view");
         panes.set(0, second);
         assert_eq!(panes.views(), [Some(second), Some(first)]);

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::{History, Progress};
+use vramscope_insight::pools::MemoryPart;
 use vramscope_trace::{DeviceId, SiteId};
 
 use crate::command::Direction;
 use crate::device_map::Hit;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
+use crate::linked_memory::LinkedMemory;
 use crate::page_texts::{LiveStatus, PageTexts};
 use crate::protocol::{PaneContent, Tooltip};
 use crate::timeline::{Overlay, RangeTotals, StepScale, TimelineScene};
@@ -75,6 +77,22 @@ impl Analysis {
     }
 }
 
+/// The memory that pictures and tables light up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lights {
+    /// That of the element under the pointer.
+    pub(super) hovered: Option<LinkedMemory>,
+    /// That of the element that was clicked.
+    pub(super) kept: Option<LinkedMemory>,
+}
+
+impl Lights {
+    /// Returns the memory that is lit: that under the pointer, else the kept one.
+    pub(super) fn lit(&self) -> Option<LinkedMemory> {
+        self.hovered.or(self.kept)
+    }
+}
+
 /// The details panel and the texts beside the pictures, and what they are about.
 #[derive(Default)]
 pub(super) struct DetailsPanel {
@@ -82,6 +100,12 @@ pub(super) struct DetailsPanel {
     pub(super) texts: PageTexts,
     /// The block or free range under the pointer.
     pub(super) hovered: Option<Hit>,
+    /// The bar with the verdict that the page has.
+    pub(super) verdict: Option<Vec<Node>>,
+    /// The memory that pictures and tables light up.
+    pub(super) lights: Lights,
+    /// The memory of the device as a tree, and its inputs.
+    pub(super) owners: Option<([u64; 6], MemoryPart)>,
     /// The content of the panel that the page has.
     pub(super) sent: Option<Vec<Node>>,
     /// Where the event with this index of this recording freed a block; `None` if it freed none.
@@ -121,6 +145,8 @@ pub(super) struct TimelinePanel {
     pub(super) sent: SentTimeline,
     /// The number of the recording of which it has been found out whether most of it is idle time.
     pub(super) idle_checked: Option<u64>,
+    /// The number of the recording for which the usual areas of the timeline have been decided.
+    pub(super) stack_decided: Option<u64>,
     /// The moment for which the bytes of other devices may be computed between frames: the last one
     /// that the page has shown for a while.
     pub(super) rested_at: Option<u64>,

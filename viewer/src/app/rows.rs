@@ -44,6 +44,8 @@ struct RowsOptions {
 const FINDINGS: &str = "findings";
 /// The name by which scripts request the verdict, what to say first, as one row.
 const VERDICT: &str = "verdict";
+/// The name by which scripts request the parts of the devices' memory as rows.
+const OWNERS: &str = "owners";
 /// Number of events that one step reads when the rest of the recording is read at once for a view's
 /// rows.
 const EVENTS_PER_STEP: u64 = 1 << 20;
@@ -97,6 +99,11 @@ impl Session {
                 _ => serde_json::to_string(&[&findings.verdict]),
             };
             return findings.error.clone().map_or(list.map_err(|error| error.to_string()), Err);
+        }
+        if view == OWNERS {
+            let rows = self.owner_rows(options.event)?;
+            let limit = options.limit.map_or(usize::MAX, |limit| limit as usize);
+            return serde_json::to_string(&rows[..rows.len().min(limit)]).map_err(|error| error.to_string());
         }
         let id = ViewId::for_rows(view).ok_or_else(|| format!("there are no rows called {view:?}"))?;
         let pane = options.pane(view)?;

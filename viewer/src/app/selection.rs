@@ -6,6 +6,7 @@ use vramscope_trace::Allocation;
 
 use super::session::Session;
 use crate::command::{Command, Direction};
+use crate::linked_memory::LinkedMemory;
 use crate::view::{Topic, group_called};
 use crate::views::ViewId;
 
@@ -17,12 +18,29 @@ impl Session {
             self.model.select_range(None);
         } else if self.model.selection().is_some() {
             self.model.select(None);
+        } else if self.details.lights.kept.take().is_some() {
+            self.model.everything_changed();
         } else if !self.deselect_group() {
             // The view that was used last comes first.
             let [left, right] = self.panes.views();
             let views = [Some(self.panes.active()), left, right].into_iter().flatten();
             let _ = views.into_iter().any(|view| self.views.get_mut(view).deselect());
         }
+    }
+
+    /// Lights up the memory that the element under the pointer stands for; `None` when the pointer
+    /// leaves it.
+    pub(super) fn light(&mut self, memory: Option<LinkedMemory>) {
+        if std::mem::replace(&mut self.details.lights.hovered, memory) != memory {
+            self.model.everything_changed();
+        }
+    }
+
+    /// Keeps memory lit, or no longer keeps it.
+    pub(super) fn keep_light(&mut self, memory: LinkedMemory) {
+        let kept = &mut self.details.lights.kept;
+        *kept = Some(memory).filter(|memory| *kept != Some(*memory));
+        self.model.everything_changed();
     }
 
     /// Clears the selected group. Returns false if none is selected.

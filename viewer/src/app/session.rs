@@ -113,6 +113,7 @@ impl Session {
             (*width, *height) = self.display.drawn_size(*surface);
         }
         update.texts = Some(Box::new(self.details.texts.clone()));
+        self.update_verdict(update);
         self.update_details(update);
         self.update_timeline_page(update);
         if has_changed {

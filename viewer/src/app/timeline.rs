@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use vramscope_draw::Texture;
 use vramscope_insight::composition::OTHER_LAYER;
+use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::History;
 use vramscope_insight::idle_time::is_mostly_idle;
+use vramscope_insight::pools::PartKind;
 use vramscope_trace::{DeviceId, MAX_EXACT_EVENTS, Replay};
 
+use crate::device_map::knows_categories;
+use crate::linked_memory::LinkedMemory;
 use crate::model::{AllDevices, Changes, Origin};
 use crate::protocol::Surface;
 use crate::timeline::{
@@ -81,6 +85,10 @@ impl Session {
             changes.timeline |= is_mostly_idle;
             changes.moment |= is_mostly_idle;
         }
+        if self.timeline.stack_decided != opened && self.wants_usual_stack() {
+            self.timeline.stack_decided = opened;
+            changes.timeline |= self.model.stack().is_some();
+        }
         let scale = self.scale_to_show();
         if scale != *self.model.scale() {
             let is_other = scale.kind() != self.model.scale().kind();
@@ -90,6 +98,20 @@ impl Session {
             changes.timeline = true;
             changes.moment = true;
         }
+    }
+
+    /// Decides which areas the timeline shows unless the user chooses others: live bytes by category
+    /// if most of them have a known one, else the counters. Returns false while that is not known:
+    /// the recording is being read, or has no blocks yet.
+    fn wants_usual_stack(&mut self) -> bool {
+        if self.complete_history().is_none() || self.model.device_state().blocks().len() == 0 {
+            return false;
+        }
+        let (recording, state) = (self.model.recording(), self.model.device_state());
+        let grouping = self.analysis.shared.groupings.get(GroupBy::Category, recording);
+        let by = knows_categories(grouping, state).then_some(GroupBy::Category);
+        self.model.set_usual_stack(by);
+        true
     }
 
     /// Converts the visible part of the recording to positions on `scale`; `None` before the first
@@ -203,17 +225,33 @@ impl Session {
         let (recording, theme) = (self.model.recording(), &self.display.theme);
         let styles =
             group_styles(block_groups, (recording, AllDevices::OnDemand(&self.model)), composition.grouping(), &groups);
+        let lit = self.details.lights.lit();
+        let is_dimmed = |memory: Option<LinkedMemory>| match lit {
+            // Groups of another grouping have no layers of their own.
+            Some(LinkedMemory::Group(lit_by, _)) if lit_by != by => false,
+            Some(LinkedMemory::Part(PartKind::Category(_))) if by != GroupBy::Category => false,
+            Some(LinkedMemory::Part(PartKind::Reserved | PartKind::Device | PartKind::Recorded)) | None => false,
+            Some(lit) => memory != Some(lit),
+        };
         let mut layers: Vec<StackLayer> = groups
             .iter()
             .zip(styles)
             .map(|(&group, style)| {
                 let name = composition.grouping().cached_name(recording.definitions(), group);
-                StackLayer { name, group: Some(group), color: style.color(theme), texture: style.texture(theme) }
+                let memory = Some(match by {
+                    GroupBy::Category => {
+                        LinkedMemory::Part(PartKind::Category(composition.grouping().category_at(group)))
+                    }
+                    by => LinkedMemory::Group(by, group),
+                });
+                let (color, texture, is_dimmed) = (style.color(theme), style.texture(theme), is_dimmed(memory));
+                StackLayer { name, group: Some(group), color, texture, memory, is_dimmed }
             })
             .collect();
         if columns.iter().any(|column| column.layers[usize::from(OTHER_LAYER)] > 0) {
             let color = self.display.theme.dim;
-            layers.push(StackLayer { name: "all others".into(), group: None, color, texture: Texture::None });
+            let (texture, memory, is_dimmed) = (Texture::None, None, is_dimmed(None));
+            layers.push(StackLayer { name: "all others".into(), group: None, color, texture, memory, is_dimmed });
         }
         Some(Stack { layers, columns })
     }

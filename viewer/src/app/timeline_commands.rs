@@ -3,8 +3,7 @@
 use vramscope_insight::group::GroupBy;
 
 use super::session::Session;
-use crate::command::Stacking;
-use crate::timeline::{AxisKind, TimedMoment};
+use crate::timeline::{AxisKind, Stacking, TimedMoment};
 
 /// Fraction of its length by which a key press moves the timeline's range.
 pub(super) const PAN_FRACTION: f64 = 0.15;
@@ -74,15 +73,12 @@ impl Session {
 
     /// Sets how the timeline groups the live bytes; `None` sets the next grouping.
     pub(super) fn choose_stack(&mut self, chosen: Option<Stacking>) {
-        let stack = match chosen {
-            Some(Stacking::Counters) => None,
-            Some(Stacking::By(by)) => Some(by),
-            None => match self.model.stack() {
-                None => STACKS.first().copied(),
-                Some(last) if STACKS.last() == Some(&last) => None,
-                Some(by) => next(&STACKS, by),
-            },
+        let following = || match self.model.stack() {
+            None => STACKS.first().copied(),
+            Some(last) if STACKS.last() == Some(&last) => None,
+            Some(by) => next(&STACKS, by),
         };
-        self.model.set_stack(stack);
+        let stacking = chosen.unwrap_or_else(|| following().map_or(Stacking::Counters, Stacking::By));
+        self.model.set_stacking(Some(stacking));
     }
 }

@@ -4,9 +4,9 @@ use vramscope_draw::Theme;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DurationNs, Percent};
 
-use crate::command::{COUNTERS, Command, Field};
+use crate::command::{Command, Field};
 use crate::protocol::{PageUpdate, Tooltip};
-use crate::timeline::{AxisKind, Hover, StackLayer, TimelineScene};
+use crate::timeline::{AxisKind, Hover, StackLayer, Stacking, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 use crate::view::{choice, group_title};
 
@@ -35,8 +35,8 @@ impl Session {
     fn timeline_bar(&mut self) -> Vec<Node> {
         let model = &self.model;
         let stacks = STACKS.iter().map(|&by| (by.name(), group_title(by)));
-        let stacks = std::iter::once((COUNTERS, COUNTERS)).chain(stacks);
-        let stack = model.stack().map_or(COUNTERS, GroupBy::name);
+        let stacks = std::iter::once((Stacking::COUNTERS, Stacking::COUNTERS)).chain(stacks);
+        let stack = model.stack().map_or(Stacking::COUNTERS, GroupBy::name);
         let axes = AxisKind::ALL.map(|axis| (axis.name(), axis.name()));
         let idle_ns = self.timeline.scene.as_ref().map_or(0, |timeline| timeline.axis.idle_ns());
         let cut = match idle_ns {
@@ -111,8 +111,14 @@ impl Session {
         let stack = self.timeline.scene.as_ref()?.stack.as_ref()?;
         let layers = stack.largest();
         let entry = |(layer, bytes): &(&StackLayer, u64)| {
-            Element::new(Tag::Li)
-                .with(Attribute::Title, format!("{}: at most {}", layer.name, ByteSize(*bytes)))
+            let item = Element::new(Tag::Li);
+            let item = match layer.memory {
+                Some(memory) => {
+                    item.with_light(memory).with(Attribute::TabIndex, "0").with_command(Command::KeepLight(memory))
+                }
+                None => item,
+            };
+            item.with(Attribute::Title, format!("{}: at most {}", layer.name, ByteSize(*bytes)))
                 .with_child(swatch(layer.color).with_texture(&self.display.theme, layer.texture))
                 .with_child(Element::text(Tag::Span, &*layer.name))
         };

@@ -16,13 +16,13 @@ use vramscope_trace::DeviceId;
 use crate::bands::Band;
 use crate::device_map::ColorBy;
 use crate::editor_link::EditorTemplate;
+use crate::linked_memory::LinkedMemory;
 use crate::model::{CompareWith, PeakKind};
 use crate::pane_sizes::Splitter;
 use crate::saved_picture::PictureFormat;
-use crate::timeline::AxisKind;
+use crate::timeline::{AxisKind, Stacking};
 
 pub use field::Field;
-pub(crate) use text::COUNTERS;
 
 /// The name of a view in commands and links, such as `flame`.
 pub type ViewName = Cow<'static, str>;
@@ -134,6 +134,11 @@ pub enum Command {
     Deselect,
     /// Selects a group of blocks, or clears its selection; with a moment, goes there.
     Group(GroupBy, u32, Option<u64>),
+    /// Lights up the memory that the element under the pointer stands for; `None` when the pointer
+    /// leaves it.
+    Light(Option<LinkedMemory>),
+    /// Keeps memory lit when the pointer leaves its element, or no longer keeps it.
+    KeepLight(LinkedMemory),
     /// Goes to the next or previous event of the selection.
     Event(Direction),
     /// Shows a device.
@@ -221,15 +226,6 @@ pub struct AllocationId {
     pub moment: Option<u64>,
 }
 
-/// The areas that the timeline shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stacking {
-    /// The counters.
-    Counters,
-    /// Live bytes, stacked by group.
-    By(GroupBy),
-}
-
 /// A command that concerns dialogs, files, the clipboard or the layout of the page; the page's main
 /// thread executes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -287,7 +283,9 @@ impl Command {
     /// Returns how the command enters the histories of views.
     pub fn history_effect(&self) -> HistoryEffect {
         match self {
-            Self::Undo | Self::Redo | Self::Scroll(..) | Self::EditorTemplate(_) => HistoryEffect::None,
+            Self::Undo | Self::Redo | Self::Scroll(..) | Self::EditorTemplate(_) | Self::Light(_) => {
+                HistoryEffect::None
+            }
             Self::Play => HistoryEffect::Gesture,
             Self::Step(_)
             | Self::ZoomIn

@@ -7,19 +7,16 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
 use super::Direction::{Back, Forward};
-use super::{AllocationId, Command, OptionChange, PageCommand, Stacking, ViewName};
+use super::{AllocationId, Command, OptionChange, PageCommand, ViewName};
 use crate::bands::Band;
 use crate::device_map::ColorBy;
 use crate::editor_link::EditorTemplate;
 use crate::model::{CompareWith, PeakKind};
 use crate::pane_sizes::Splitter;
 use crate::saved_picture::PictureFormat;
-use crate::timeline::AxisKind;
+use crate::timeline::{AxisKind, Stacking};
 use crate::ui::CommandText;
 use crate::units::parse_count;
-
-/// Value of the timeline's field `stack` that shows the counters instead of stacked areas.
-pub(crate) const COUNTERS: &str = "counters";
 
 /// Commands of the start page, which take a text.
 const START_PAGE: [&str; 6] = ["start", "recent", "forget", "example", "compare-served", "install"];
@@ -122,7 +119,7 @@ impl Command {
                     .ok_or_else(|| format!("there is no axis of {argument:?}: choose time, events or steps"))?,
             )),
             "stack" if argument.is_empty() => Self::Stack(None),
-            "stack" if argument == COUNTERS => Self::Stack(Some(Stacking::Counters)),
+            "stack" if argument == Stacking::COUNTERS => Self::Stack(Some(Stacking::Counters)),
             "stack" => Self::Stack(Some(Stacking::By(group_by(argument)?))),
             "band" => {
                 let band = Band::ALL.into_iter().find(|band| band.id() == argument);
@@ -138,6 +135,9 @@ impl Command {
                 let (group, moment) = rest.split_once(' ').unwrap_or((rest, ""));
                 Self::Group(group_by(first)?, number(name, group)?, optional(name, moment)?)
             }
+            "light" if argument.is_empty() => Self::Light(None),
+            "light" => Self::Light(Some(argument.parse()?)),
+            "keep-light" => Self::KeepLight(argument.parse()?),
             "device" => Self::Device(DeviceId(number(name, argument)?)),
             "view" => Self::View(view()),
             "pane" => Self::Pane(usize::from(first == "1"), ViewName::Owned(rest.to_owned())),
@@ -220,15 +220,16 @@ impl Display for Command {
             Self::Speed(index) => write!(f, "speed {index}"),
             Self::Range(from, to) => write!(f, "range {from} {to}"),
             Self::Axis(axis) => write!(f, "axis{}", named(axis.map(AxisKind::name))),
-            Self::Stack(Some(Stacking::Counters)) => write!(f, "stack {COUNTERS}"),
-            Self::Stack(Some(Stacking::By(by))) => write!(f, "stack {}", by.name()),
-            Self::Stack(None) => f.write_str("stack"),
+            Self::Stack(stacking) => write!(f, "stack{}", named(stacking.map(Stacking::name))),
             Self::Band(band) => write!(f, "band {}", band.id()),
             Self::SelectAddress(address) => write!(f, "select-address {address:#x}"),
             Self::SelectAllocation(AllocationId { address, since, moment }) => {
                 write!(f, "select-allocation {address:#x} {since}{}", optional(moment))
             }
             Self::Group(by, group, moment) => write!(f, "group {} {group}{}", by.name(), optional(moment)),
+            Self::Light(None) => f.write_str("light"),
+            Self::Light(Some(memory)) => write!(f, "light {memory}"),
+            Self::KeepLight(memory) => write!(f, "keep-light {memory}"),
             Self::Device(device) => write!(f, "device {}", device.0),
             Self::View(view) => write!(f, "view {view}"),
             Self::Pane(pane, view) => write!(f, "pane {pane} {view}"),
@@ -318,6 +319,9 @@ mod tests {
             "select-allocation 0x10 3 9",
             "group site 3",
             "group line 3 14",
+            "light",
+            "light stuck",
+            "keep-light category activation",
             "device 2",
             "view flame",
             "view search",

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 use vramscope_draw::Theme;
-use vramscope_trace::{ByteSize, Count, DeviceId};
+use vramscope_insight::pools::PartKind;
+use vramscope_trace::{ByteSize, Category, Count, DeviceId};
 
 use crate::command::Command;
-use crate::jobs::{Findings, Job, Jobs};
+use crate::jobs::{Findings, Jobs};
 use crate::ui::{Attribute, Element, Tag};
 use crate::view::Topic;
 
@@ -29,6 +30,32 @@ pub fn topic(finding: &Value) -> Topic {
     }
 }
 
+/// Returns the part of the device's memory that a finding is about; `None` if it is about blocks of
+/// one site.
+pub fn memory_part(finding: &Value) -> Option<PartKind> {
+    let id = finding["id"].as_str().unwrap_or_default();
+    let category = match id.split_once('.')? {
+        ("fragmentation", _) => return Some(PartKind::Stuck),
+        ("waste", _) => return Some(PartKind::Releasable),
+        ("outside", _) => return Some(PartKind::Outside),
+        ("dominant", "optimizer") => Category::OptimizerState,
+        ("dominant", "gradients") => Category::Gradient,
+        ("dominant", "activations") => Category::Activation,
+        _ => return None,
+    };
+    Some(PartKind::Category(category))
+}
+
+/// Returns the index of the finding that the verdict is about; `None` if it is about none.
+pub fn finding_of_verdict(findings: &Findings) -> Option<usize> {
+    let verdict = &findings.verdict;
+    let cause = verdict["cause"].as_str()?;
+    let is_about = |finding: &Value| finding["device"] == verdict["device"] && finding["id"] == cause;
+    let is_same = |finding: &&Value| is_about(finding) && finding["site"] == verdict["site"];
+    let exact = findings.list.iter().position(|finding| is_same(&finding));
+    exact.or_else(|| findings.list.iter().position(is_about))
+}
+
 /// Returns the finding about the request of a device that failed at event number `event`; `None` if
 /// the recording was not analyzed.
 pub fn of_failure(jobs: &Jobs, device: DeviceId, event: u64) -> Option<&Value> {
@@ -40,52 +67,30 @@ pub fn of_failure(jobs: &Jobs, device: DeviceId, event: u64) -> Option<&Value> {
     jobs.findings.list.iter().find(is_about)
 }
 
-/// Returns the section of the page with the list of findings. `is_live` tells whether the recording
-/// still grows; `title_of` returns the title of the view about a topic.
-pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme, title_of: fn(Topic) -> &'static str) -> Element {
-    let Findings { list, analyzed_events, error, saves, verdict, .. } = &jobs.findings;
-    let title =
-        if list.is_empty() { "Findings".to_owned() } else { format!("Findings ({})", Count(list.len() as u64)) };
+/// Returns the section of the page with the list of findings; `None` if it is empty. `is_live` tells
+/// whether the recording still grows; `title_of` returns the title of the view about a topic.
+pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme, title_of: fn(Topic) -> &'static str) -> Option<Element> {
+    let Findings { list, saves, .. } = &jobs.findings;
+    if list.is_empty() && !is_live {
+        return None;
+    }
     let mut section = Element::new(Tag::Details)
         .with_class("findings")
         .with(Attribute::Key, "findings")
         .with(Attribute::Open, "")
-        .with_child(Element::text(Tag::Summary, title));
-    section = section.with_children(verdict_elements(verdict, !list.is_empty()));
+        .with_child(Element::text(Tag::Summary, format!("Findings ({})", Count(list.len() as u64))));
     let items = list.iter().enumerate().map(|(index, finding)| item(index, finding, theme, title_of));
     if !list.is_empty() {
         let items = Element::new(Tag::Ul).with(Attribute::AriaLabel, "Problems of this recording").with_children(items);
         section = section.with_child(items);
     }
-    let note = |text: &str| Element::text(Tag::P, text).with_class("nothing").with(Attribute::Role, "status");
-    let is_running = jobs.running == Some(Job::Findings);
-    section = match (error, analyzed_events) {
-        (Some(error), _) => section
-            .with_child(Element::text(Tag::P, error.as_str()).with_class("filter-error"))
-            .with_child(Element::button("Look for problems", Command::FindProblems)),
-        (None, None) if is_running => section.with_child(note("Looking for problems…")),
-        (None, None) => section.with_child(Element::button("Look for problems", Command::FindProblems)),
-        _ => section,
-    };
     if is_live {
         let save = Element::button("Save when one appears", Command::SaveFindings)
             .with(Attribute::AriaPressed, saves.to_string())
             .with(Attribute::Title, "Save the recording as a file whenever a new problem appears");
         section = section.with_child(save);
     }
-    section
-}
-
-/// Creates the paragraphs of the verdict: what to say first and, unless the list of findings says
-/// it, what helps, with lines to copy.
-fn verdict_elements(verdict: &Value, has_findings: bool) -> Vec<Element> {
-    let text = |name: &str| verdict[name].as_str().filter(|text| !text.is_empty());
-    let summary = text("summary").map(|summary| Element::text(Tag::P, summary));
-    let remedy = text("remedy").filter(|_| !has_findings);
-    let lines = verdict["remedy_lines"].as_array().filter(|_| !has_findings);
-    let lines = lines.into_iter().flatten().filter_map(Value::as_str).map(|line| Element::text(Tag::Code, line));
-    let remedy = remedy.map(|remedy| Element::text(Tag::P, remedy).with_class("note"));
-    summary.into_iter().chain(remedy).chain(lines).collect()
+    Some(section)
 }
 
 /// Creates the list item of finding number `index`; a click shows the finding's view and moment.
@@ -97,11 +102,11 @@ fn item(index: usize, finding: &Value, theme: &Theme, title_of: fn(Topic) -> &'s
         "high" => theme.free,
         _ => theme.dim,
     };
-    let title = format!("{severity}: {}", text("id"));
+    let title = format!("{}: {severity}", text("id"));
     let link = Element::button(text("summary"), Command::Finding(index))
         .with_class("link")
         .with(Attribute::Title, format!("{title}. Show it in {}", title_of(topic(finding))));
-    let mut facts = vec![title];
+    let mut facts = vec![format!("{severity} severity")];
     facts.extend(finding["bytes"].as_u64().filter(|&bytes| bytes > 0).map(|bytes| ByteSize(bytes).to_string()));
     let steps = finding["steps_left"].as_u64();
     facts.extend(steps.map(|steps| format!("full in {}", Count(steps).of("step", "steps"))));

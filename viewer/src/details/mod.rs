@@ -2,6 +2,8 @@
 
 pub mod elements;
 pub mod findings;
+pub mod owners;
+pub mod verdict;
 
 use vramscope_trace::{
     Allocation, AnnotationStage, Count, Definitions, DeviceId, DeviceState, Event, EventKind, EventType, FreeSpace,

@@ -2,6 +2,7 @@
 
 use vramscope_draw::{Color, Texture, Theme};
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::pools::PartKind;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
 
 use super::groups::BlockGroups;
@@ -163,6 +164,9 @@ pub struct MapContent<'a> {
     /// Returns true for highlighted blocks; all others are dimmed. If it is `None`, no block is
     /// highlighted or dimmed.
     pub highlight: Option<&'a dyn Fn(&Block) -> bool>,
+    /// The memory beside blocks that is highlighted, too; [`Reserved`](PartKind::Reserved) for all
+    /// free memory of the pool, [`Device`](PartKind::Device) for all memory.
+    pub highlighted_part: Option<PartKind>,
 }
 
 impl<'a> MapContent<'a> {
@@ -176,7 +180,13 @@ impl<'a> MapContent<'a> {
             freed_at: None,
             groups: None,
             highlight: None,
+            highlighted_part: None,
         }
+    }
+
+    /// Returns true if something is highlighted, and none of `parts` is.
+    pub(super) fn is_dimmed(&self, parts: &[PartKind]) -> bool {
+        self.highlight.is_some() && !self.highlighted_part.is_some_and(|part| parts.contains(&part))
     }
 
     /// Returns the fill of a live block.

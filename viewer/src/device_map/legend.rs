@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use vramscope_draw::Theme;
+use vramscope_insight::pools::PartKind;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, DurationNs};
 
@@ -10,6 +11,7 @@ use super::block_colors::{AgeUnit, ColorBy, Fill, MapContent, size_at};
 use super::memory_kind::{KindBytes, MemoryKind, STUCK_LEVELS};
 use super::memory_line::MemoryLine;
 use super::style::KindStyle;
+use crate::linked_memory::LinkedMemory;
 
 /// Maximum number of groups with an entry of their own in the legend; all others share one entry.
 const MAX_GROUPS: usize = 10;
@@ -45,6 +47,8 @@ pub struct LegendEntry {
     pub text: String,
     /// Bytes of the whole device; `None` for entries of a color scale.
     pub bytes: Option<u64>,
+    /// The memory that the entry stands for; `None` if no single name stands for it.
+    pub memory: Option<LinkedMemory>,
 }
 
 /// Returns the legend's entries: blocks, free memory and other owners.
@@ -55,6 +59,7 @@ pub fn legend(content: &MapContent<'_>, line: &MemoryLine) -> Vec<LegendEntry> {
         swatch: LegendSwatch::Kind(kind),
         text: text.to_owned(),
         bytes: Some(bytes),
+        memory: linked_memory(content, kind),
     };
     let mut entries = match content.color_by {
         ColorBy::State => vec![
@@ -76,7 +81,7 @@ pub fn legend(content: &MapContent<'_>, line: &MemoryLine) -> Vec<LegendEntry> {
     }
     let plain = |kind: MemoryKind| of(kind, kind.name(), bytes.of(kind));
     let free = [
-        of(MemoryKind::Stuck(STUCK_LEVELS - 1), "stuck: most requests do not fit", stuck),
+        of(MemoryKind::MOST_STUCK, "stuck: most requests do not fit", stuck),
         of(MemoryKind::Stuck(0), "stuck: most requests fit", usable),
         plain(MemoryKind::Releasable),
         plain(MemoryKind::Outside),
@@ -86,6 +91,25 @@ pub fn legend(content: &MapContent<'_>, line: &MemoryLine) -> Vec<LegendEntry> {
     ];
     entries.extend(free.into_iter().filter(|one| one.bytes.is_some_and(|bytes| bytes > 0)));
     entries
+}
+
+/// Returns the memory that a kind of memory is, or is a part of.
+fn linked_memory(content: &MapContent<'_>, kind: MemoryKind) -> Option<LinkedMemory> {
+    let part = match kind {
+        MemoryKind::Live(Fill::Category(index)) => PartKind::Category(*Category::ALL.get(usize::from(index))?),
+        MemoryKind::Live(Fill::Group(index)) => {
+            let group = content.groups.as_ref()?.group_at(index)?;
+            return Some(LinkedMemory::Group(content.color_by.group_by()?, group));
+        }
+        MemoryKind::Stuck(_) => PartKind::Stuck,
+        MemoryKind::Releasable => PartKind::Releasable,
+        MemoryKind::Outside => PartKind::Outside,
+        MemoryKind::Others => PartKind::OtherProcesses,
+        MemoryKind::DriverFree => PartKind::Free,
+        MemoryKind::Unknown => PartKind::Unknown,
+        MemoryKind::Live(_) | MemoryKind::Rounding(_) => return None,
+    };
+    Some(LinkedMemory::Part(part))
 }
 
 /// Returns the entries of the categories or groups with the most bytes, and one for all others.
@@ -114,11 +138,14 @@ fn group_entries(content: &MapContent<'_>, bytes: &KindBytes) -> Vec<LegendEntry
                 Fill::Pending => "pending free".to_owned(),
                 Fill::Allocated | Fill::Amount(_) => "allocated".to_owned(),
             };
-            LegendEntry { swatch: LegendSwatch::Kind(MemoryKind::Live(fill)), text, bytes: Some(bytes) }
+            let kind = MemoryKind::Live(fill);
+            let memory = linked_memory(content, kind);
+            LegendEntry { swatch: LegendSwatch::Kind(kind), text, bytes: Some(bytes), memory }
         })
         .collect();
     if others > 0 {
-        entries.push(LegendEntry { swatch: LegendSwatch::OtherGroups, text: "others".to_owned(), bytes: Some(others) });
+        let (swatch, text) = (LegendSwatch::OtherGroups, "others".to_owned());
+        entries.push(LegendEntry { swatch, text, bytes: Some(others), memory: None });
     }
     entries
 }
@@ -144,7 +171,7 @@ fn scale_entries(content: &MapContent<'_>) -> Vec<LegendEntry> {
     };
     let entry = |amount: f64| {
         let swatch = LegendSwatch::Kind(MemoryKind::Live(Fill::amount(amount)));
-        LegendEntry { swatch, text: text(amount), bytes: None }
+        LegendEntry { swatch, text: text(amount), bytes: None, memory: None }
     };
     [0.0, 0.25, 0.5, 0.75, 1.0].map(entry).into()
 }

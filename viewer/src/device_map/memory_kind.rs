@@ -28,6 +28,9 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
+    /// Free memory that no request fits, the sample for all stuck memory.
+    pub const MOST_STUCK: Self = Self::Stuck(STUCK_LEVELS - 1);
+
     /// Returns the name for users; `in use` for live blocks.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use vramscope_insight::pools::{DeviceOwners, UnfitShares, free_parts};
+use vramscope_insight::pools::{DeviceOwners, PartKind, UnfitShares, free_parts};
 use vramscope_pool::Settings;
 use vramscope_trace::sort::{sort_by, sort_by_key};
 use vramscope_trace::{DeviceState, Extent, MempoolId, PoolKind, Segment};
@@ -94,15 +94,15 @@ impl MemoryLine {
         new.largest_pool_bytes = line.largest_pool_bytes.max(new.pool_bytes);
         let DeviceOwners { outside_bytes, others_bytes, free_bytes, .. } = line.owners;
         let others = [
-            (MemoryKind::Outside, outside_bytes),
-            (MemoryKind::Others, others_bytes),
-            (MemoryKind::Unknown, Some(line.owners.unknown_bytes())),
-            (MemoryKind::DriverFree, free_bytes),
+            (MemoryKind::Outside, PartKind::Outside, outside_bytes),
+            (MemoryKind::Others, PartKind::OtherProcesses, others_bytes),
+            (MemoryKind::Unknown, PartKind::Unknown, Some(line.owners.unknown_bytes())),
+            (MemoryKind::DriverFree, PartKind::Free, free_bytes),
         ];
-        for (kind, bytes) in others {
+        for (kind, part, bytes) in others {
             if let Some(bytes) = bytes.filter(|&bytes| bytes > 0) {
                 new.begin_part(None, bytes);
-                new.add(kind, bytes, true, content.highlight.is_some());
+                new.add(kind, bytes, true, content.is_dimmed(&[part, PartKind::Device, PartKind::Recorded]));
             }
         }
         new
@@ -151,15 +151,18 @@ impl MemoryLine {
     /// Adds the memory of a segment.
     fn add_segment(&mut self, segment: &Segment, content: &mut MapContent<'_>, line: &LineContent<'_>) {
         self.begin_part(Some(*segment), segment.size);
+        let whole = [PartKind::Reserved, PartKind::Device, PartKind::Recorded];
+        let dimmed =
+            [PartKind::Stuck, PartKind::Releasable].map(|part| content.is_dimmed(&[part]) && content.is_dimmed(&whole));
         for Extent { address, size, block } in content.device.extents(segment) {
             let Some(block) = block else {
-                let is_dimmed = content.highlight.is_some();
+                let [is_stuck_dimmed, is_releasable_dimmed] = dimmed;
                 let [head, whole, tail] = free_parts(line.settings, segment, address, size);
                 let share = line.unfit.of(segment.pool.kind, size);
                 let level = (share * f32::from(STUCK_LEVELS)).min(f32::from(STUCK_LEVELS - 1)) as u8;
-                self.add(MemoryKind::Stuck(level), head, true, is_dimmed);
-                self.add(MemoryKind::Releasable, whole, true, is_dimmed);
-                self.add(MemoryKind::Stuck(level), tail, true, is_dimmed);
+                self.add(MemoryKind::Stuck(level), head, true, is_stuck_dimmed);
+                self.add(MemoryKind::Releasable, whole, true, is_releasable_dimmed);
+                self.add(MemoryKind::Stuck(level), tail, true, is_stuck_dimmed);
                 continue;
             };
             let fill = content.fill_of(block);

@@ -24,7 +24,7 @@ pub struct KindStyle {
 
 impl KindStyle {
     /// Creates a style without strokes.
-    pub(super) const fn plain(color: Color) -> Self {
+    pub(crate) const fn plain(color: Color) -> Self {
         Self { color, texture: Texture::None, is_hatched: false, ink: color }
     }
 
@@ -47,6 +47,13 @@ impl KindStyle {
             MemoryKind::DriverFree => Self::plain(theme.grid.mix(theme.background, 0.4)),
             MemoryKind::Unknown => Self { texture: Texture::Dots, ink: theme.faint, ..Self::plain(theme.background) },
         }
+    }
+
+    /// Returns the name of the style sheet's pattern for the strokes; `None` without strokes.
+    #[must_use]
+    pub fn pattern(&self) -> Option<&'static str> {
+        let texture = Some(self.texture).filter(|texture| *texture != Texture::None).map(Texture::name);
+        if self.is_hatched { Some("rising") } else { texture }
     }
 
     /// Returns the style of dimmed memory.

@@ -21,7 +21,7 @@ impl Model {
             event: (has_events && !self.following).then(|| self.target_event()),
             axis: (self.axis() != AxisKind::Time).then_some(self.axis()),
             cuts_idle: self.cuts_idle,
-            stack: self.stack(),
+            stack: self.stacking,
             range: self.pending_part.clone().or_else(|| self.span.part().filter(|_| self.scale.kind() == self.axis())),
             selected: self.selected_range(),
             device: (has_events && self.recording.devices().count() > 1).then_some(self.device),
@@ -52,7 +52,7 @@ impl Model {
         (self.selection, self.selected_since, self.selected_range) = (None, None, None);
         self.selected_group = None;
         self.band_choice = BandChoice::default();
-        (self.cuts_idle, self.stack) = (None, None);
+        (self.cuts_idle, self.stacking) = (None, None);
         self.comparison.pinned = None;
         let axis = link.axis.unwrap_or_default();
         if axis != self.axis {
@@ -98,7 +98,7 @@ impl Model {
             self.set_cuts_idle(link.cuts_idle);
         }
         if link.stack.is_some() {
-            self.set_stack(link.stack);
+            self.set_stacking(link.stack);
         }
         let axis = link.axis.unwrap_or_default();
         // A link without an axis and a range keeps the axis.

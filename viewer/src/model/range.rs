@@ -7,7 +7,7 @@ use vramscope_trace::Annotation;
 
 use super::state::Model;
 use crate::span::{TimeSpan, whole};
-use crate::timeline::{AxisKind, Scale, TimedMoment};
+use crate::timeline::{AxisKind, Scale, Stacking, TimedMoment};
 
 impl Model {
     /// Returns the range of time that the timeline shows, in nanoseconds of the recording's time.
@@ -93,14 +93,19 @@ impl Model {
     /// Returns the property by which the timeline groups and stacks the live bytes; `None` if it
     /// shows the counters.
     pub fn stack(&self) -> Option<GroupBy> {
-        self.stack
+        self.stacking.map_or(self.usual_stack, Stacking::group_by)
     }
 
-    /// Sets the property by which the timeline groups and stacks the live bytes; `None` shows the
-    /// counters.
-    pub fn set_stack(&mut self, stack: Option<GroupBy>) {
-        self.stack = stack;
+    /// Sets the areas that the timeline shows; `None` for the usual ones.
+    pub fn set_stacking(&mut self, stacking: Option<Stacking>) {
+        self.stacking = stacking;
         self.everything_changed();
+    }
+
+    /// Sets the property by which the timeline groups the live bytes unless the user chooses
+    /// another one; `None` shows the counters. Does not mark the timeline as changed.
+    pub fn set_usual_stack(&mut self, by: Option<GroupBy>) {
+        self.usual_stack = by;
     }
 
     /// Returns the moment on the screen with its time.

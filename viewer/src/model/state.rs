@@ -16,7 +16,7 @@ use crate::link::Link;
 use crate::open::LoadedFile;
 use crate::playback::Playback;
 use crate::span::TimeSpan;
-use crate::timeline::{AxisKind, PeakMark, Scale};
+use crate::timeline::{AxisKind, PeakMark, Scale, Stacking};
 
 /// The origin of the recording on the page.
 ///
@@ -101,9 +101,11 @@ pub struct Model {
     pub(super) cuts_idle: Option<bool>,
     /// Whether most of the recording is known to be idle time.
     pub(super) is_mostly_idle: bool,
-    /// The property by which the timeline groups and stacks the live bytes; `None` shows the
-    /// counters.
-    pub(super) stack: Option<GroupBy>,
+    /// The areas of the timeline that the user chose; `None` for the usual ones.
+    pub(super) stacking: Option<Stacking>,
+    /// The property by which the timeline groups and stacks the live bytes unless the user chooses
+    /// another one; `None` shows the counters.
+    pub(super) usual_stack: Option<GroupBy>,
     /// The range of a link, in positions of `axis`, until this axis can be shown.
     pub(super) pending_part: Option<Range<u64>>,
     /// The times in nanoseconds that the timeline shows on an axis of events or steps.
@@ -161,7 +163,7 @@ impl Model {
             band_choice: self.band_choice,
             axis: self.axis,
             cuts_idle: self.cuts_idle,
-            stack: self.stack,
+            stacking: self.stacking,
             timeline_width: self.timeline_width,
             playback: Playback::at_speed(self.playback.speed()),
             changes: Changes { timeline: true, moment: true },

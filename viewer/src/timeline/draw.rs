@@ -74,12 +74,6 @@ fn draw_chart(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     line(&scene.run_columns, reserved, &|_, counters| counters.reserved);
 }
 
-/// Returns the color of the reserved bytes that are not active: free space inside segments has the
-/// map's color for free space, tinted.
-fn reserved_color(theme: &Theme) -> Color {
-    theme.well.mix(theme.free, 0.3)
-}
-
 /// Returns the color of a band of memory outside the pool.
 fn band_color(band: Band, theme: &Theme) -> Color {
     match band {
@@ -101,7 +95,7 @@ fn area(scene: &TimelineScene, column: usize, from: u64, to: u64) -> Rect {
 /// Draws the timeline's areas of allocated, active and reserved bytes, and the bands above them.
 fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface) {
     let (allocated, range) = (theme.allocated, theme.well.mix(theme.allocated, 0.65));
-    let (pending, reserved) = (theme.well.mix(theme.pending, 0.7), reserved_color(theme));
+    let (pending, reserved) = (theme.well.mix(theme.pending, 0.7), theme.reserved());
     for (index, CounterColumn { min, max, .. }) in scene.columns.iter().enumerate() {
         let counters =
             [(min.allocated, allocated), (max.allocated, range), (max.active, pending), (max.reserved, reserved)];
@@ -128,7 +122,7 @@ fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut
         }
     }
     for (index, counters) in scene.columns.iter().enumerate() {
-        surface.fill(area(scene, index, 0, counters.max.reserved), reserved_color(theme));
+        surface.fill(area(scene, index, 0, counters.max.reserved), theme.reserved());
     }
     for index in 0..stack.columns.len().min(scene.columns.len()) {
         let mut below = 0u64;
@@ -139,9 +133,10 @@ fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut
             }
             let rect = area(scene, index, below, below.saturating_add(bytes));
             below = below.saturating_add(bytes);
-            surface.fill(rect, look.color);
+            let dimmed = |color: Color| if look.is_dimmed { color.mix(theme.well, 0.72) } else { color };
+            surface.fill(rect, dimmed(look.color));
             if look.texture != Texture::None {
-                let ink = theme.texture_ink(look.color);
+                let ink = dimmed(theme.texture_ink(look.color));
                 for row in (rect.y0..rect.y1).filter(|&row| look.texture.inks(rect.x0, row, scene.scale)) {
                     surface.fill(Rect { y0: row, y1: row + 1, ..rect }, ink);
                 }
@@ -207,7 +202,7 @@ fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut d
     surface.fill(strip, theme.well);
     let y = |bytes: u64| strip.y1 - (bytes as f64 / overview.top as f64 * f64::from(strip.height())) as i32;
     for (x, &(allocated, reserved)) in (strip.x0..).zip(overview.columns.iter()) {
-        surface.fill(Rect::new(x, y(reserved), x + 1, strip.y1), reserved_color(theme));
+        surface.fill(Rect::new(x, y(reserved), x + 1, strip.y1), theme.reserved());
         surface.fill(Rect::new(x, y(allocated), x + 1, strip.y1), theme.allocated);
     }
     for hidden in [Rect { x1: window.x0, ..strip }, Rect { x0: window.x1, ..strip }] {
@@ -225,7 +220,7 @@ fn draw_lanes(lanes: &Lanes, scale: f32, theme: &Theme, surface: &mut dyn Surfac
         surface.fill(plot, theme.well);
         let y = |bytes: u64| plot.y1 - (bytes as f64 / lanes.top as f64 * f64::from(plot.height())).ceil() as i32;
         for (x, &(allocated, reserved)) in (plot.x0..).zip(&lane.columns) {
-            surface.fill(Rect::new(x, y(reserved), x + 1, plot.y1), reserved_color(theme));
+            surface.fill(Rect::new(x, y(reserved), x + 1, plot.y1), theme.reserved());
             surface.fill(Rect::new(x, y(allocated), x + 1, plot.y1), theme.well.mix(theme.allocated, 0.65));
         }
         for &(x, _) in &lane.failures {

@@ -31,5 +31,5 @@ pub use lanes::{MAX_LANES, lanes_in_view};
 pub use overlay::{Cursor, Overlay, RangeTotals, SelectionBand};
 pub use scale::{AxisKind, Scale, StepScale, TimedMoment};
 pub use scene::{Options, QUICK_EVENTS, Target, TimelineScene, moment_text};
-pub use stack::{Stack, StackLayer};
+pub use stack::{Stack, StackLayer, Stacking};
 pub use x_axis::XAxis;

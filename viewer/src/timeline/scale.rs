@@ -84,6 +84,18 @@ impl StepScale {
         self.numbers.get(index).copied().flatten()
     }
 
+    /// Returns the number of the step at a moment; `None` outside of all steps.
+    pub fn number_at(&self, event: u64) -> Option<u64> {
+        // A moment at which a step ends belongs to it.
+        let part = self.bounds.partition_point(|&bound| bound < event).saturating_sub(1);
+        self.number(part.min(self.part_count() - 1))
+    }
+
+    /// Returns the number of the last step.
+    pub fn last_number(&self) -> Option<u64> {
+        self.numbers.iter().rev().find_map(|&number| number)
+    }
+
     /// Returns the position on the axis of steps at which part `index` begins.
     pub fn start(&self, index: usize) -> u64 {
         index as u64 * STEP_LENGTH

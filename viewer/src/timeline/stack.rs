@@ -4,7 +4,45 @@ use std::sync::Arc;
 
 use vramscope_draw::{Color, Texture};
 use vramscope_insight::composition::{CompositionColumn, LAYERS, OTHER_LAYER};
+use vramscope_insight::group::GroupBy;
 use vramscope_trace::sort::sort_by_key;
+
+use crate::linked_memory::LinkedMemory;
+
+/// The areas that the timeline shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stacking {
+    /// The counters.
+    Counters,
+    /// Live bytes, stacked by group.
+    By(GroupBy),
+}
+
+impl Stacking {
+    /// Name of [`Counters`](Self::Counters) in commands and links.
+    pub const COUNTERS: &str = "counters";
+
+    /// Returns the name in commands and links.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counters => Self::COUNTERS,
+            Self::By(by) => by.name(),
+        }
+    }
+
+    /// Returns the areas with a name; `None` if there are none.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        if name == Self::COUNTERS { Some(Self::Counters) } else { GroupBy::from_name(name).map(Self::By) }
+    }
+
+    /// Returns the property by which live bytes are grouped; `None` for the counters.
+    #[must_use]
+    pub const fn group_by(self) -> Option<GroupBy> {
+        if let Self::By(by) = self { Some(by) } else { None }
+    }
+}
 
 /// A layer of the stacked timeline: the name, color and texture of a group.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +55,10 @@ pub struct StackLayer {
     pub color: Color,
     /// Texture on the fill.
     pub texture: Texture,
+    /// The memory that the layer shows; `None` for the layer of all other groups.
+    pub memory: Option<LinkedMemory>,
+    /// Whether other memory is lit.
+    pub is_dimmed: bool,
 }
 
 /// The areas of the stacked timeline.

@@ -11,6 +11,7 @@ use vramscope_trace::{ByteSize, Count, Definitions, DeviceId, DeviceLifetimes, D
 use crate::device_map::Hit;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
+use crate::linked_memory::LinkedMemory;
 use crate::model::{AllDevices, Comparison};
 use crate::ui::{Element, Node, Tag};
 
@@ -58,6 +59,8 @@ pub struct Context<'a> {
     pub comparison: &'a Comparison,
     /// The selected group: what blocks are grouped by, and the group's number.
     pub selected_group: Option<(GroupBy, u32)>,
+    /// The memory that pictures and tables light up.
+    pub lit: Option<LinkedMemory>,
     /// The colors.
     pub theme: &'a Theme,
     /// Measures texts in pictures.

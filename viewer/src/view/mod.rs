@@ -59,6 +59,8 @@ pub enum Topic {
     Events,
     /// Which allocations used an address?
     AddressUses,
+    /// Who holds the live bytes?
+    Holders,
     /// What makes up the peak of the allocated bytes?
     Peak,
     /// Why did requests fail?

@@ -9,6 +9,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DurationNs, Percent, RecordingInfo};
 
 use crate::command::{Command, OptionChange};
+use crate::linked_memory::LinkedMemory;
 use crate::ui::{Attribute, Element, Tag};
 use crate::units;
 
@@ -207,6 +208,8 @@ pub struct Row {
     pub color: Option<Color>,
     /// The number of the group that the row is about.
     pub group: Option<u32>,
+    /// The memory that the row stands for.
+    pub light: Option<LinkedMemory>,
     /// Further names and values that objects have and the page does not show.
     pub hidden: Vec<(&'static str, Cell)>,
     /// A link to the row's file in the user's editor, after its first cell.
@@ -234,6 +237,7 @@ impl Row {
         self.command = Some(Command::Group(by, group, None));
         self.is_selected = selected == Some((by, group));
         self.group = Some(group);
+        self.light = Some(LinkedMemory::Group(by, group));
         self
     }
 
@@ -354,6 +358,9 @@ impl Table {
         }
         if let Some(level) = row.level {
             element = element.with(Attribute::AriaLevel, level.to_string());
+        }
+        if let Some(memory) = row.light {
+            element = element.with_light(memory);
         }
         if let Some(command) = &row.command {
             element = element

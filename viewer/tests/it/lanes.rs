@@ -136,6 +136,7 @@ fn steps_go_to_events_of_the_selected_device() {
 #[test]
 fn lanes_show_each_devices_bytes() {
     let mut page = Page::new(open("two_devices.pickle.gz"), false);
+    page.run("stack counters");
     check("lanes_timeline_light", &page.picture());
     let recording = page.session.model.recording();
     let (first, end) = (recording.first_event(), recording.end_event());

@@ -17,6 +17,7 @@ mod golden_pictures;
 mod lanes;
 mod live_recording;
 mod model;
+mod owners;
 mod partial_loading;
 mod saving;
 mod several_views;

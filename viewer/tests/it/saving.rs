@@ -47,6 +47,7 @@ fn links(nodes: &[Node]) -> Vec<(String, String)> {
 #[test]
 fn pictures_have_name_title_and_legend() {
     let mut session = open(Sample::Training);
+    let _ = run(&mut session, &["split"]);
     let check = |session: &mut Session, argument: &str, name: &str, title: &str, surface: Surface| {
         let (_, report) = run(session, &["seek 40", &format!("save-picture {argument}")]);
         assert_eq!(report.messages, [""; 0]);
@@ -110,7 +111,7 @@ fn details_and_stack_are_copied_as_text() {
 #[test]
 fn frames_are_links_with_a_template() {
     let mut session = open(Sample::Training);
-    let (frame, _) = run(&mut session, &["select 1", "view sites"]);
+    let (frame, _) = run(&mut session, &["select 1", "pane 1 sites"]);
     assert_eq!(links(&frame.details.expect("details")), []);
     session.resend();
     let (frame, report) = run(&mut session, &["editor-template vscode://file/{file}:{line}"]);

@@ -254,6 +254,7 @@ fn axis_and_cursor_scrub_and_shift_pans() {
 #[test]
 fn arrow_leads_back_to_the_moment() {
     let mut page = Page::new(open_bytes("drawn.vram", &bytes(Sample::Training)), true);
+    page.run("stack counters");
     page.run("last");
     for _ in 0..5 {
         page.run("zoom-in");
@@ -474,7 +475,7 @@ fn idle_time_is_cut() {
     let shown = page.session.model.shown_positions();
     assert!(shown.contains(&position), "{position} is not in {shown:?}");
     page.session.model.fit();
-    page.act(&[]);
+    page.run("stack counters");
     check("idle_timeline_light", &page.picture());
     page.run("cut-idle");
     assert!(page.bar.contains("hide idle time") && page.session.timeline().expect("a timeline").axis.idle_ns() == 0);

@@ -56,7 +56,7 @@ impl Page {
 }
 
 /// Commands that each change the view.
-const CHANGES: [&str; 26] = [
+const CHANGES: [&str; 27] = [
     "seek 40",
     "step 3",
     "first",
@@ -73,6 +73,7 @@ const CHANGES: [&str; 26] = [
     "color site",
     "sort device size",
     "filter device 3MiB",
+    "split",
     "view sites",
     "by sites stream",
     "mode sites peak",
@@ -237,6 +238,7 @@ fn another_recording_has_its_own_changes() {
 #[test]
 fn going_back_to_a_view_can_be_undone() {
     let mut page = Page::open(Sample::Training);
+    page.run("split");
     page.run("by sites stream");
     page.run("select 1");
     let shown = page.session.link();
@@ -244,7 +246,7 @@ fn going_back_to_a_view_can_be_undone() {
     page.session.go_back_to(&back).expect("a loaded moment");
     let frame = page.act(Vec::new());
     assert_eq!(page.session.link(), back, "what the link omits has its default");
-    assert_eq!(frame.entry, 2, "the browser has moved already");
+    assert_eq!(frame.entry, 3, "the browser has moved already");
     page.run("undo");
     assert_eq!(page.session.link(), shown);
     let pane = shown.panes.iter().find(|pane| pane.view == ViewId::first()[1].name()).expect("the view is shown");

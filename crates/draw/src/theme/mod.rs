@@ -221,6 +221,12 @@ impl Theme {
         }
     }
 
+    /// Returns the color of the reserved bytes as a whole: the map's color of free space, tinted.
+    #[must_use]
+    pub fn reserved(&self) -> Color {
+        self.well.mix(self.free, 0.3)
+    }
+
     /// Returns the color of a block's rounding, the bytes beyond the requested size, for a block of
     /// color `block`.
     pub fn rounding(&self, block: Color) -> Color {

@@ -17,6 +17,7 @@ mod first_above;
 mod fragmentation_columns;
 mod holdings;
 mod largest_requests;
+mod memory_tree;
 mod private_pools;
 mod request_sizes;
 mod usage;
@@ -29,6 +30,7 @@ pub use fragmentation_columns::{
 };
 pub use holdings::{SiteHolding, site_holdings};
 pub use largest_requests::LargestRequests;
+pub use memory_tree::{MemoryPart, OwnerRow, PartKind, memory_tree, owner_rows};
 pub use private_pools::{PrivatePool, private_pools};
 pub use request_sizes::{RequestSizes, UnfitShares};
 pub(crate) use usage::partial_page_bytes;

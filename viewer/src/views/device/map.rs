@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use vramscope_draw::{Canvas, Theme};
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::placement::recorded_settings;
-use vramscope_insight::pools::{DeviceOwners, RequestSizes, UnfitShares};
+use vramscope_insight::pools::{DeviceOwners, PartKind, RequestSizes, UnfitShares};
 use vramscope_insight::query::Now;
 use vramscope_pool::Settings;
 use vramscope_trace::{Block, DeviceId, DeviceState, RecordingInfo};
@@ -17,6 +17,7 @@ use crate::device_map::{
     MapScene, MemoryLine, SortBy, View as MapView,
 };
 use crate::link::PaneLink;
+use crate::linked_memory::LinkedMemory;
 use crate::view::{
     Context, Options, PictureFrame, PictureInput, PictureKey, RowWindow, SharedCaches, StoredOptions, Work, fit,
 };
@@ -180,7 +181,7 @@ impl Device {
         if let Some(by) = color_by.group_by() {
             shared.block_groups.get(by, recording, context.all_devices);
         }
-        let group = context.selected_group.map_or([u64::MAX; 2], |(by, group)| [by as u64, group.into()]);
+        let lit = lit_memory(context).map_or([u64::MAX; 3], LinkedMemory::numbers);
         let filter = shared.searches.shown_filter.as_ref().map_or(0, |filter| filter.key);
         // Ages are measured at the moment, on a scale as long as the recording; filters may use
         // the history.
@@ -195,13 +196,12 @@ impl Device {
             self.options.view.sort as u64,
             context.counts_events.into(),
             shared.block_groups.revision(),
-            group[0],
-            group[1],
             filter,
             self.requests.are_of(context).into(),
             self.requests.shown.into(),
         ]
         .into_iter()
+        .chain(lit)
         .chain(times.into_iter().filter(|_| depends_on_time))
         .collect()
     }
@@ -270,13 +270,20 @@ impl Device {
             let event = *free_moments.as_ref()?.get(&block.address)?;
             Some(if unit == AgeUnit::Events { event } else { context.history.time_ns(event) })
         };
-        let selected = context.selected_group;
-        let grouping = selected.map(|(by, group)| (RefCell::new(shared.groupings.get(by, recording)), group));
+        let lit = lit_memory(context);
+        let by = lit.map(|lit| if let LinkedMemory::Group(by, _) = lit { by } else { GroupBy::Category });
+        let grouping = by.map(|by| RefCell::new(shared.groupings.get(by, recording)));
         let filter = shared.searches.shown_filter.as_ref().map(|filter| &filter.matcher);
         let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
-        let is_selected = |block: &Block| match &grouping {
-            Some((known, group)) => known.borrow_mut().matches(*group, block),
-            None => filter.is_some_and(|filter| filter.matches_block(context.device, block, &now)),
+        let is_lit = |block: &Block| match (lit, &grouping) {
+            (Some(LinkedMemory::Group(_, group)), Some(known)) => known.borrow_mut().matches(group, block),
+            (Some(LinkedMemory::Part(PartKind::Category(category))), Some(known)) => {
+                known.borrow().category_of(block).category == category
+            }
+            (Some(LinkedMemory::Part(part)), _) => {
+                matches!(part, PartKind::Reserved | PartKind::Device | PartKind::Recorded)
+            }
+            _ => filter.is_some_and(|filter| filter.matches_block(context.device, block, &now)),
         };
         let (now, longest) = match unit {
             AgeUnit::Events => (context.moment, recording.end_event().saturating_sub(recording.first_event())),
@@ -288,7 +295,8 @@ impl Device {
             ages: AgeScale { unit, now, longest },
             freed_at: Some(&freed_at),
             groups,
-            highlight: (selected.is_some() || filter.is_some()).then_some(&is_selected),
+            highlight: (lit.is_some() || filter.is_some()).then_some(&is_lit),
+            highlighted_part: lit.and_then(|lit| if let LinkedMemory::Part(part) = lit { Some(part) } else { None }),
             ..MapContent::new(context.state, context.definitions())
         };
         let owners = DeviceOwners::new(recording.info(), context.device, context.state);
@@ -412,6 +420,11 @@ impl Device {
             self.options.view = scene.layout.view;
         }
     }
+}
+
+/// Returns the memory that the map highlights: that of a linked element, else the selected group.
+fn lit_memory(context: &Context<'_>) -> Option<LinkedMemory> {
+    context.lit.or(context.selected_group.map(|(by, group)| LinkedMemory::Group(by, group)))
 }
 
 /// Returns numbers that change with zoom and scroll position.

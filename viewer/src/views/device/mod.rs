@@ -6,11 +6,11 @@ mod map;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
 
-use vramscope_draw::{Canvas, Texture, Theme};
+use vramscope_draw::{Canvas, Theme};
 use vramscope_trace::{ByteSize, DeviceState, FormatError};
 
 use crate::command::{Command, Field};
-use crate::device_map::{self, ColorBy, Hit, LegendEntry, LegendSwatch, SortBy, View as MapView};
+use crate::device_map::{self, ColorBy, Hit, LegendEntry, LegendSwatch, MapScene, SortBy, View as MapView};
 use crate::link::{Link, MapZoom};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 use crate::view::{
@@ -32,6 +32,11 @@ impl Registered for Device {
 const VIEW: &str = Device::INFO.name;
 
 impl Device {
+    /// Returns the map as last computed; `None` before the first picture.
+    pub fn scene(&self) -> Option<&MapScene> {
+        self.picture.scene.as_ref()
+    }
+
     /// Returns the order of the segments, zoom and scroll position.
     pub fn map_view(&self) -> MapView {
         self.options.view
@@ -170,6 +175,10 @@ fn legend(entries: &[LegendEntry], color_by: ColorBy, theme: &Theme) -> Vec<Node
 fn legend_item(entry: &LegendEntry, theme: &Theme) -> Element {
     let text = Element::text(Tag::Span, &*entry.text).with_class("name").with(Attribute::Title, &*entry.text);
     let item = Element::new(Tag::Li).with_child(sample(entry.swatch, theme)).with_child(text);
+    let item = match entry.memory {
+        Some(memory) => item.with_light(memory).with(Attribute::TabIndex, "0").with_command(Command::KeepLight(memory)),
+        None => item,
+    };
     match entry.bytes {
         Some(bytes) => item.with_child(Element::text(Tag::Span, ByteSize(bytes).to_string()).with_class("bytes")),
         None => item,
@@ -179,9 +188,8 @@ fn legend_item(entry: &LegendEntry, theme: &Theme) -> Element {
 /// Returns a color sample with its strokes.
 fn sample(entry: LegendSwatch, theme: &Theme) -> Element {
     let style = entry.style(theme);
-    match style.texture {
-        _ if style.is_hatched => swatch(style.color).with_pattern("rising", style.ink),
-        Texture::None => swatch(style.color),
-        texture => swatch(style.color).with_pattern(texture.name(), style.ink),
+    match style.pattern() {
+        Some(pattern) => swatch(style.color).with_pattern(pattern, style.ink),
+        None => swatch(style.color),
     }
 }

@@ -97,8 +97,7 @@ impl Shown {
     }
 
     fn details_text(&self) -> String {
-        // Below the list of findings.
-        text(&self.details[1..])
+        text(&self.details)
     }
 
     /// Returns the rows of the table in the right pane: text, command, and whether it is selected.
@@ -200,6 +199,7 @@ fn legend_counts_the_bytes_of_the_device() {
 #[test]
 fn selected_group_is_highlighted_until_it_is_cleared() {
     let mut shown = Shown::new(Sample::Training);
+    shown.run(&["split"]);
     let plain = shown.pixels();
     for by in [GroupBy::Line, GroupBy::Category, GroupBy::Stream, GroupBy::Size, GroupBy::Module] {
         shown.run(&[&format!("by sites {}", by.name())]);

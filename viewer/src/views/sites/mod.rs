@@ -12,9 +12,9 @@ use vramscope_trace::sort::sort_by_key;
 use crate::ui::{Element, Tag};
 
 use crate::view::{
-    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, View, ViewContent,
-    ViewInfo, category_cell, filter_field, group_cell, group_choice, group_title, mode_choice, modes, paint_groups,
-    parse_filter, step_starts,
+    Cell, Column, Context, Options, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic, View,
+    ViewContent, ViewInfo, category_cell, filter_field, group_cell, group_choice, group_title, mode_choice, modes,
+    paint_groups, parse_filter, step_starts,
 };
 
 /// The view "Who holds it".
@@ -26,6 +26,7 @@ pub struct Sites {
 impl Registered for Sites {
     const INFO: ViewInfo = ViewInfo {
         row_names: &["blocks"],
+        topic: Some(Topic::Holders),
         outlines_matches: true,
         ..ViewInfo::new("sites", "Who holds it", ("Show who holds the memory", &["3"]))
     };

@@ -94,6 +94,8 @@ pub(super) struct Inner {
     pub(super) is_choosing_second: Cell<bool>,
     /// The search that the user has begun before its field is on the page.
     pub(super) early_search: RefCell<Option<EarlySearch>>,
+    /// The text of the memory that is lit because the pointer or the focus is on a linked element.
+    pub(super) lit: RefCell<Option<String>>,
     /// Whether the key before was the first one of two.
     pub(super) has_prefix_key: Cell<bool>,
     /// Executes the commands of the start page; `None` on an exported page.
@@ -359,6 +361,9 @@ impl PageState {
         }
         if let Some(tooltip) = &update.tooltip {
             self.panel.show_tooltip(page, tooltip, self.display.ratio())?;
+        }
+        if let Some(verdict) = &update.verdict {
+            self.panel.verdict.show(&page.document, &page.verdict, verdict)?;
         }
         if let Some(details) = &update.details {
             self.panel.details.show(&page.document, &page.details, details)?;

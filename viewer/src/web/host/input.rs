@@ -12,7 +12,7 @@ use super::app::App;
 use super::page_commands::{self, choose_file, run_text, toggle_help};
 use super::panel::BANDS;
 use super::render::{closest, command_of};
-use super::{controls, dialogs, editor, history, key_presses, splitters, start_page};
+use super::{controls, dialogs, editor, history, key_presses, linked, splitters, start_page};
 use crate::bands::Band;
 use crate::command::{Command, Direction};
 use crate::model::PeakKind;
@@ -205,9 +205,11 @@ fn value_of(element: &Element) -> Option<String> {
 /// and scrolling.
 fn listen_to_content(app: &App) -> Result<(), JsValue> {
     let page = &app.page;
-    let others = [&page.details, &page.timeline_bar, &page.element("empty")?, &page.element("save-menu")?];
+    let others =
+        [&page.verdict, &page.details, &page.timeline_bar, &page.element("empty")?, &page.element("save-menu")?];
     let panes = page.panes.iter().flat_map(|pane| [&pane.controls, &pane.legend, &pane.content]);
     for root in panes.chain(others) {
+        linked::listen(app, root)?;
         app.on(root, "click", |app: &App, event: Event| {
             if let Some((element, command)) = command_of(&event)
                 && value_of(&element).is_none()

@@ -13,6 +13,7 @@ mod editor;
 mod history;
 mod input;
 mod key_presses;
+mod linked;
 mod list_scroll;
 mod page;
 mod page_commands;

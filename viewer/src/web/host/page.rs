@@ -34,6 +34,8 @@ pub(super) struct Page {
     pub(super) pictures: [HtmlCanvasElement; 3],
     /// The drawing contexts of the pictures.
     pub(super) contexts: [CanvasRenderingContext2d; 3],
+    /// The bar with the verdict.
+    pub(super) verdict: HtmlElement,
     /// The bar above the timeline.
     pub(super) timeline_bar: HtmlElement,
     /// The tooltip of the timeline.
@@ -87,6 +89,7 @@ impl Page {
             document: document.clone(),
             contexts: [context_2d(timeline)?, context_2d(left)?, context_2d(right)?],
             pictures,
+            verdict: find(document, "verdict")?,
             timeline_bar: find(document, "timeline-bar")?,
             timeline_tooltip: find(document, "timeline-tooltip")?,
             panes: [pane("left")?, pane("right")?],

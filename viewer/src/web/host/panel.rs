@@ -27,6 +27,8 @@ struct RenderedPane {
 pub(super) struct Panel {
     /// The details panel.
     pub(super) details: Rendered,
+    /// The bar with the verdict.
+    pub(super) verdict: Rendered,
     /// The bar above the timeline.
     pub(super) timeline_bar: Rendered,
     tooltip: Rendered,

@@ -129,6 +129,9 @@ fn patch_style(shown: &HtmlNode, before: &Element, after: &Element) -> Result<()
     if before.share != after.share {
         style.set_property("--share", &after.share.map(|share| share.to_string()).unwrap_or_default())?;
     }
+    if before.start != after.start {
+        style.set_property("--start", &after.start.map(|start| start.to_string()).unwrap_or_default())?;
+    }
     for (name, variable) in [(Attribute::VirtualRows, "--rows"), (Attribute::VirtualFirst, "--first")] {
         if let Some(value) = attribute(after, name) {
             style.set_property(variable, value)?;

@@ -1,0 +1,199 @@
+//! The bar at the top of the page: what to say first about the recording, what helps, and the vital
+//! signs of the moment.
+
+use serde_json::Value;
+use vramscope_trace::{ByteSize, Count, Percent};
+
+use super::findings::finding_of_verdict;
+use crate::command::{Command, PageCommand};
+use crate::jobs::{Findings, Job, Jobs};
+use crate::ui::{Attribute, Element, Node, Tag};
+
+/// What a quick look at the memory of a device must tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VitalSigns {
+    /// Bytes of the device; `None` if they are not recorded.
+    pub device_bytes: Option<u64>,
+    /// Bytes of the device that are not free, as far as they are recorded: at least the reserved
+    /// bytes.
+    pub used_bytes: u64,
+    /// Bytes of the pool's segments.
+    pub reserved_bytes: u64,
+    /// Bytes of the pool that are in no block.
+    pub unused_bytes: u64,
+    /// Number of failed requests; `None` if the recording has no events.
+    pub failures: Option<u64>,
+    /// Number of the step at the moment, and of all steps; `None` without steps.
+    pub step: Option<(Option<u64>, u64)>,
+}
+
+/// Returns the content of the bar; nothing without a recording.
+pub fn elements(jobs: &Jobs, signs: &VitalSigns) -> Vec<Node> {
+    let findings = &jobs.findings;
+    let cause = findings.verdict["cause"].as_str().unwrap_or_default();
+    let kind = match cause {
+        "" | "healthy" | "no_history" | "unknown" => "quiet",
+        cause if cause.starts_with("oom.") => "failure",
+        _ => "found",
+    };
+    let said = Element::new(Tag::Div).with_class("said").with_children(sentences(jobs));
+    let actions = Element::new(Tag::Div).with_class("actions").with_children(actions(findings));
+    let list = Element::new(Tag::Ul)
+        .with_class("vital-signs")
+        .with(Attribute::AriaLabel, "Vital signs of the device's memory")
+        .with_children(vital_signs(findings, signs));
+    let class = format!("verdict-line {kind}");
+    vec![Element::new(Tag::Div).with_class(class).with_children([said, actions]).into(), list.into()]
+}
+
+/// Returns what to say first, and what helps.
+fn sentences(jobs: &Jobs) -> Vec<Element> {
+    let Findings { verdict, analyzed_events, error, .. } = &jobs.findings;
+    let text = |name: &str| verdict[name].as_str().filter(|text| !text.is_empty());
+    if let Some(error) = error {
+        return vec![Element::text(Tag::P, error.as_str()).with_class("summary")];
+    }
+    let Some(summary) = text("summary") else {
+        let status = match (jobs.running == Some(Job::Findings), analyzed_events) {
+            (true, _) => "Looking for problems…",
+            (false, None) => "Not examined for problems yet.",
+            (false, Some(_)) => "The examination for problems said nothing.",
+        };
+        return vec![Element::text(Tag::P, status).with_class("summary").with(Attribute::Role, "status")];
+    };
+    let summary = Element::text(Tag::P, summary).with_class("summary");
+    std::iter::once(summary)
+        .chain(text("remedy").map(|remedy| Element::text(Tag::P, remedy).with_class("note")))
+        .collect()
+}
+
+/// Returns the buttons beside the verdict: copy the remedy, show the evidence, other findings.
+fn actions(findings: &Findings) -> Vec<Element> {
+    let Findings { list, verdict, analyzed_events, error, .. } = findings;
+    let mut actions = Vec::new();
+    if error.is_some() || (analyzed_events.is_none() && verdict.is_null()) {
+        actions.push(Element::button("Look for problems", Command::FindProblems));
+        return actions;
+    }
+    let lines: Vec<&str> = verdict["remedy_lines"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if let Some(first) = lines.first() {
+        let name = if first.starts_with("export ") { "Copy the setting" } else { "Copy the code" };
+        let copy = Element::button(name, Command::Page(PageCommand::Copy(lines.join("\n"))))
+            .with(Attribute::Key, "remedy")
+            .with(Attribute::Title, lines.join("\n"))
+            .with_class("copy first");
+        actions.push(copy);
+    }
+    let shown = finding_of_verdict(findings);
+    let evidence = shown.map(Command::Finding).or(verdict["event"].as_u64().map(Command::seek));
+    actions.extend(evidence.map(|command| {
+        let title = "Show the moment, and the memory that the sentence is about";
+        Element::button("Where to look", command).with(Attribute::Title, title)
+    }));
+    let others: Vec<(usize, &Value)> = list.iter().enumerate().filter(|(index, _)| Some(*index) != shown).collect();
+    if !others.is_empty() {
+        let item = |(index, finding): (usize, &Value)| {
+            Element::button(finding["summary"].as_str().unwrap_or_default(), Command::Finding(index))
+        };
+        let count = Count(others.len() as u64).of("other finding", "other findings");
+        let menu = Element::new(Tag::Details)
+            .with_class("export others")
+            .with(Attribute::Key, "others")
+            .with_child(Element::text(Tag::Summary, format!("{count} ▾")))
+            .with_child(Element::new(Tag::Div).with_children(others.into_iter().map(item)));
+        actions.push(menu);
+    }
+    actions
+}
+
+/// Returns the vital signs: how full, how much is unused, growth, failures, and the step.
+fn vital_signs(findings: &Findings, signs: &VitalSigns) -> Vec<Element> {
+    let item = |name: &str, value: String, class: &'static str| {
+        Element::new(Tag::Li)
+            .with_class(class)
+            .with_child(Element::text(Tag::Span, name).with_class("name"))
+            .with_child(Element::text(Tag::Span, value).with_class("value"))
+    };
+    let full = match signs.device_bytes {
+        Some(bytes) => {
+            format!("{} of {} ({})", ByteSize(signs.used_bytes), ByteSize(bytes), Percent::of(signs.used_bytes, bytes))
+        }
+        None => format!("{} reserved; the GPU's size is not recorded", ByteSize(signs.reserved_bytes)),
+    };
+    let unused = format!(
+        "{} of {} reserved ({})",
+        ByteSize(signs.unused_bytes),
+        ByteSize(signs.reserved_bytes),
+        Percent::of(signs.unused_bytes, signs.reserved_bytes)
+    );
+    let id = |finding: &Value| finding["id"].as_str().unwrap_or_default().to_owned();
+    let grows = findings.list.iter().any(|finding| id(finding).starts_with("growth."));
+    let growth = match findings.analyzed_events {
+        _ if grows => ("yes", "found"),
+        None => ("not examined yet", ""),
+        Some(_) if findings.unanswered.iter().any(|rule| rule == "growth") => ("cannot be told", ""),
+        Some(_) => ("no", ""),
+    };
+    let failed = match signs.failures {
+        None => ("not recorded".to_owned(), ""),
+        Some(0) => ("no".to_owned(), ""),
+        Some(count) => (Count(count).of("request", "requests"), "failure"),
+    };
+    let mut items = vec![
+        item("GPU full: ", full, ""),
+        item("unused: ", unused, ""),
+        item("growing: ", growth.0.to_owned(), growth.1),
+        item("failed: ", failed.0, failed.1),
+    ];
+    items.extend(signs.step.map(|(number, steps)| {
+        let text = match number {
+            Some(number) => format!("{} of {}", Count(number), Count(steps)),
+            None => format!("between steps, of {}", Count(steps)),
+        };
+        item("step: ", text, "")
+    }));
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ui::plain_text;
+
+    #[test]
+    fn bar_says_verdict_remedy_and_vital_signs() {
+        let mut jobs = Jobs::default();
+        let signs = VitalSigns {
+            device_bytes: Some(8 << 30),
+            used_bytes: 2 << 30,
+            reserved_bytes: 1 << 30,
+            unused_bytes: 256 << 20,
+            failures: Some(2),
+            step: Some((Some(3), 9)),
+        };
+        let all = |nodes: &[Node]| Element { children: nodes.to_vec(), ..Element::new(Tag::Div) }.text_content();
+        let text = all(&elements(&jobs, &signs));
+        assert!(text.contains("Not examined") && text.contains("Look for problems"), "{text}");
+        let finding =
+            |id: &str| json!({ "id": id, "device": 0, "events": [1, 2], "bytes": 3, "site": "a", "summary": id });
+        let verdict = json!({
+            "summary": "It waits.", "cause": "waste.reserved", "device": 0, "remedy": "Set it.", "event": 2,
+            "remedy_lines": ["export PYTORCH_CUDA_ALLOC_CONF=x"],
+        });
+        let list = [finding("dominant.activations"), finding("waste.reserved"), finding("growth.cache")];
+        let unknown = json!([{ "rule": "outside.growth", "needs": "" }]);
+        jobs.findings.update(9, Ok(json!({ "verdict": verdict, "findings": list, "unknown": unknown })));
+        let nodes = elements(&jobs, &signs);
+        let text = all(&nodes);
+        let expected = "It waits. Set it. Copy the setting Where to look 2 other findings ▾ dominant.activations \
+                        growth.cache GPU full: 2 GiB of 8 GiB (25.0%) unused: 256 MiB of 1 GiB reserved (25.0%) \
+                        growing: yes failed: 2 requests step: 3 of 9";
+        assert_eq!(text.replace('\u{a0}', " "), expected);
+        assert!(format!("{nodes:?}").contains("finding 1"), "the evidence of the verdict");
+        let none = VitalSigns { device_bytes: None, failures: None, step: None, ..signs };
+        let text = plain_text(&elements(&Jobs::default(), &none));
+        assert!(text.contains("not recorded") && text.contains("the GPU's size"), "{text}");
+    }
+}
