@@ -40,7 +40,8 @@ impl Session {
             Command::GoToEdge(edge) => model.go_to_edge(edge.is_forward()).map_err(text)?,
             Command::GoToPeak(kind) => {
                 model.go_to_peak(*kind).map_err(text)?;
-                if *kind == PeakKind::Allocated {
+                // A single pane stays: the details say what the peak consists of.
+                if *kind == PeakKind::Allocated && self.panes.count() > 1 {
                     self.panes.show(ViewId::about(Topic::Peak));
                 }
             }
@@ -119,6 +120,11 @@ impl Session {
                 self.view_shown(view);
             }
             Command::Set(view, change) => self.change_option(ViewId::named(view)?, change.clone())?,
+            Command::Try(settings) => {
+                let view = ViewId::about(Topic::Settings);
+                self.show_beside(view);
+                self.change_option(view, OptionChange::Filter(settings.clone()))?;
+            }
             Command::Setting(key, value) => {
                 let recorded = model.recording().info().alloc_conf.clone();
                 let view = self.views.get_mut(ViewId::about(Topic::Settings));

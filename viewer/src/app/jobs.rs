@@ -152,12 +152,7 @@ impl Session {
             let moved = self.set_device(DeviceId(device)).and_then(|()| self.model.seek(event));
             moved.map_err(|error| error.to_string())?;
         }
-        // The map stays beside the evidence.
-        let view = ViewId::about(topic);
-        if self.panes.count() == 1 && self.panes.surface_of(view).is_none() {
-            self.panes.split();
-        }
-        self.show_view(view);
+        self.show_beside(ViewId::about(topic));
         self.details.lights.kept = match part {
             Some(part) => Some(LinkedMemory::Part(part)),
             None => self.group_called(GroupBy::Site, &site).map(|group| LinkedMemory::Group(GroupBy::Site, group)),

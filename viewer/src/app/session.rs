@@ -179,6 +179,15 @@ impl Session {
         self.view_shown(view);
     }
 
+    /// Shows a view beside the map if the page shows only the map, else as
+    /// [`show_view`](Self::show_view) does.
+    pub(super) fn show_beside(&mut self, view: ViewId) {
+        if self.panes.has_defaults() && self.panes.surface_of(view).is_none() {
+            self.panes.split();
+        }
+        self.show_view(view);
+    }
+
     /// Selects a device, and resets what views show of the one before.
     ///
     /// # Errors

@@ -227,16 +227,18 @@ impl Session {
         let incidents = self.model.marks().incidents().iter();
         let failures = incidents.filter(|incident| matches!(incident.kind, IncidentKind::OutOfMemory { .. }));
         let failures = failures.map(|incident| (incident.at_event.saturating_add(1), incident.device));
+        let all = failures.clone();
         let found = if direction.is_forward() {
             failures.filter(|(event, _)| *event > moment).min()
         } else {
             failures.filter(|(event, _)| *event < moment).max()
         };
-        let which = if direction.is_forward() { "later" } else { "earlier" };
-        let (event, device) = found.ok_or_else(|| format!("there is no {which} out-of-memory error"))?;
+        // After the last one comes the first one.
+        let found = found.or(if direction.is_forward() { all.clone().min() } else { all.max() });
+        let (event, device) = found.ok_or("no request failed in this recording")?;
         self.model.playback.pause();
         self.set_device(device).and_then(|()| self.model.seek(event)).map_err(|error| error.to_string())?;
-        self.panes.show(ViewId::about(Topic::Failures));
+        self.show_beside(ViewId::about(Topic::Failures));
         Ok(())
     }
 }

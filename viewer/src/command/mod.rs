@@ -156,6 +156,8 @@ pub enum Command {
     Pane(usize, ViewName),
     /// Changes the options of a view.
     Set(ViewName, OptionChange),
+    /// Shows what the allocator would do with settings, beside what was recorded.
+    Try(String),
     /// Sets a setting of the simulated allocator, given by its key, to a value.
     Setting(String, String),
     /// Sets the name of the span that is a step; `None` recognizes steps.

@@ -146,6 +146,7 @@ impl Command {
             "filter" => return set(OptionChange::Filter(rest.to_owned())),
             "number" => return set(OptionChange::Number(optional(name, rest)?)),
             "sort" => return set(OptionChange::Sort(rest.to_owned())),
+            "try" => Self::Try(argument.to_owned()),
             "what-if" => Self::Setting(first.to_owned(), rest.to_owned()),
             "step-span" => Self::StepSpan(Some(argument.to_owned()).filter(|name| !name.is_empty())),
             "scroll" => {
@@ -240,6 +241,7 @@ impl Display for Command {
                 OptionChange::Number(number) => write!(f, "number {view}{}", optional(number)),
                 OptionChange::Sort(column) => write!(f, "sort {view} {column}"),
             },
+            Self::Try(settings) => write!(f, "try {settings}"),
             Self::Setting(key, value) => write!(f, "what-if {key}{}", named(non_empty(value))),
             Self::StepSpan(name) => write!(f, "step-span{}", named(name.as_deref())),
             Self::Scroll(pane, first, count) => write!(f, "scroll {pane} {first} {count}"),
@@ -335,6 +337,7 @@ mod tests {
             "sort list bytes",
             "what-if max_split_size_mb 64",
             "what-if all",
+            "try expandable_segments:True",
             "step-span",
             "step-span my step",
             "scroll 0 10 50",

@@ -182,8 +182,34 @@ pub fn draw_placement(bitmap: &mut Bitmap, (line, layout): (&MemoryLine, &Layout
     let (stroke, dash) = (px(2.0, layout.scale).max(2), px(5.0, layout.scale).max(3));
     for_each_area(line, layout, range, |area| {
         bitmap.tint(area.intersect(layout.map), theme.cursor, 0.35);
-        draw_dashes(bitmap, outset(area, stroke, layout, bitmap.width()), stroke, dash, theme);
+        let edge = outset(area, stroke, layout, bitmap.width());
+        draw_dashes(bitmap, edge, stroke, dash, [theme.cursor, theme.background]);
         bitmap.fill(tick(area, layout), theme.cursor);
+    });
+}
+
+/// Marks the region that a failed request would have needed on a bitmap with the drawn map: a dashed
+/// outline in the color of failures, and a line around each block in its way. Ranges are addresses
+/// and sizes in bytes.
+pub fn draw_failure(
+    bitmap: &mut Bitmap,
+    map: (&MemoryLine, &Layout),
+    theme: &Theme,
+    region: (u64, u64),
+    blocks: &[(u64, u64)],
+) {
+    let (line, layout) = map;
+    let (stroke, dash) = (px(2.0, layout.scale).max(2), px(5.0, layout.scale).max(3));
+    for &block in blocks {
+        for_each_area(line, layout, block, |area| {
+            bitmap.outline(area.intersect(layout.map), px(1.0, layout.scale).max(1), theme.alarm);
+        });
+    }
+    for_each_area(line, layout, region, |area| {
+        bitmap.tint(area.intersect(layout.map), theme.alarm, 0.25);
+        let edge = outset(area, stroke, layout, bitmap.width());
+        draw_dashes(bitmap, edge, stroke, dash, [theme.alarm, theme.background]);
+        bitmap.fill(tick(area, layout), theme.alarm);
     });
 }
 
@@ -209,10 +235,10 @@ fn tick(area: Rect, layout: &Layout) -> Rect {
     Rect { x0, x1, ..area }.intersect(Rect { x0: 0, ..layout.map })
 }
 
-/// Draws the edge of a rectangle in dashes of `dash` pixels, alternately light and dark, so that it
+/// Draws the edge of a rectangle in dashes of `dash` pixels, alternately in two colors, so that it
 /// stands out from every color.
-fn draw_dashes(bitmap: &mut Bitmap, rect: Rect, stroke: i32, dash: i32, theme: &Theme) {
-    let colors = [opaque(theme.cursor), opaque(theme.background)];
+fn draw_dashes(bitmap: &mut Bitmap, rect: Rect, stroke: i32, dash: i32, colors: [Color; 2]) {
+    let colors = colors.map(opaque);
     for side in rect.edges(stroke).map(|side| side.intersect(bitmap.bounds())) {
         bitmap.for_each_row(side, |y, pixels| {
             for (x, pixel) in (side.x0..).zip(pixels) {

@@ -3,7 +3,7 @@
 use vramscope_draw::axis_labels::binary_step;
 use vramscope_draw::picture::px;
 use vramscope_draw::{Align, Rect, Typesetter};
-use vramscope_trace::{Block, ByteSize, DeviceState};
+use vramscope_trace::{Block, ByteSize, DeviceState, PoolKind};
 
 use super::layout::Layout;
 use super::memory_kind::{KindId, MemoryKind};
@@ -22,6 +22,15 @@ const EMPTY: &str = "no memory is reserved at this moment";
 
 /// A function that returns the short name of a block's origin, for its label.
 pub type BlockName<'a> = &'a mut dyn FnMut(&Block) -> String;
+
+/// The inputs of the texts inside memory.
+pub struct MapTexts<'a> {
+    /// Returns the names of blocks.
+    pub name: BlockName<'a>,
+    /// The kind of pool and size in bytes of a request that failed: free memory of this kind is
+    /// labelled with what it lacks.
+    pub failed: Option<(PoolKind, u64)>,
+}
 
 /// A text of the map with its position, font size and alignment.
 #[derive(Clone, Debug)]
@@ -60,9 +69,10 @@ pub(super) fn of_blocks(
     line: &MemoryLine,
     layout: &Layout,
     device: &DeviceState,
-    name: BlockName<'_>,
+    texts: MapTexts<'_>,
     typesetter: &Typesetter,
 ) -> Vec<BlockLabel> {
+    let MapTexts { name, failed } = texts;
     let px = |units| px(units, layout.scale);
     let size = TEXT * layout.scale;
     let mut labels = Vec::new();
@@ -81,7 +91,8 @@ pub(super) fn of_blocks(
         let mut end = span.end;
         // Whole free segments that follow each other have one text.
         while let Some(next) = line.spans.get(index).filter(|next| next.kind == span.kind) {
-            if span.kind != KindId::of(MemoryKind::Releasable) {
+            // A request can use one of them only.
+            if span.kind != KindId::of(MemoryKind::Releasable) || failed.is_some() {
                 break;
             }
             end = next.end;
@@ -94,7 +105,10 @@ pub(super) fn of_blocks(
             layout.areas(start, end - start).filter(|area| area.y1 <= layout.map.y1 && area.y0 >= layout.map.y0);
         let Some(area) = areas.max_by_key(|area| (area.width(), -area.y0)) else { continue };
         let room = area.width() - 2 * px(PADDING);
-        let texts = texts_of(line, device, span.kind, (start, end), name);
+        let texts = match failed.and_then(|failed| shortage(line, span.kind, (start, end), failed)) {
+            Some(texts) => texts,
+            None => texts_of(line, device, span.kind, (start, end), name),
+        };
         let text = texts.iter().find(|text| typesetter.width(text, size) <= room as f32).cloned();
         let Some(text) = text else { continue };
         let x0 = area.x0 + px(PADDING);
@@ -103,6 +117,24 @@ pub(super) fn of_blocks(
         labels.push(BlockLabel { text, area, kind: span.kind, is_dimmed: span.is_dimmed });
     }
     labels
+}
+
+/// Returns the texts about free memory on which a request failed, longest first: how much is
+/// missing. `None` for other memory.
+fn shortage(
+    line: &MemoryLine,
+    kind: KindId,
+    (start, end): (u64, u64),
+    (pool, request): (PoolKind, u64),
+) -> Option<Vec<String>> {
+    let is_free = matches!(kind.kind(), MemoryKind::Stuck(_) | MemoryKind::Releasable);
+    let segment = line.parts.get(line.part_at(start)?)?.segment?;
+    let (size, missing) = (ByteSize(end - start), request.checked_sub(end - start)?);
+    if !is_free || segment.pool.kind != pool || missing == 0 {
+        return None;
+    }
+    let missing = ByteSize(missing);
+    Some(vec![format!("{size} free: too small by {missing}"), format!("too small by {missing}"), size.to_string()])
 }
 
 /// Returns the possible texts of memory of a kind, longest first; at least one.

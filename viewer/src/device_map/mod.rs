@@ -35,11 +35,11 @@ mod style;
 mod view;
 
 pub use block_colors::{AgeScale, AgeUnit, ColorBy, Fill, FreedAt, MapContent};
-pub use draw::{Highlight, draw_highlight, draw_on, draw_placement};
+pub use draw::{Highlight, draw_failure, draw_highlight, draw_on, draw_placement};
 pub use groups::BlockGroups;
 pub use hit::Hit;
 pub(crate) use hit::hit_at;
-pub use labels::BlockName;
+pub use labels::{BlockName, MapTexts};
 pub use layout::{Layout, MapControl, Row};
 pub use legend::{LegendEntry, LegendSwatch, legend};
 pub use memory_kind::{KindBytes, KindId, MemoryKind};

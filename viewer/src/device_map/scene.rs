@@ -4,7 +4,7 @@ use vramscope_draw::Typesetter;
 use vramscope_trace::DeviceState;
 
 use super::cells::{CellBuilder, Look, RowCells};
-use super::labels::{self, BlockLabel, BlockName, Label, ScrollBar};
+use super::labels::{self, BlockLabel, Label, MapTexts, ScrollBar};
 use super::layout::{Layout, Row};
 use super::memory_kind::MemoryKind;
 use super::memory_line::MemoryLine;
@@ -43,10 +43,10 @@ impl MapScene {
         line: &MemoryLine,
         layout: Layout,
         blocks: (&DeviceState, bool),
-        name: BlockName<'_>,
+        texts: MapTexts<'_>,
         typesetter: &Typesetter,
     ) -> Self {
-        Self::new_after(None, line, layout, blocks, name, typesetter)
+        Self::new_after(None, line, layout, blocks, texts, typesetter)
     }
 
     /// Computes the map with the given layout, like [`new`](Self::new). With an earlier map of this
@@ -57,7 +57,7 @@ impl MapScene {
         line: &MemoryLine,
         layout: Layout,
         (device, is_ordered): (&DeviceState, bool),
-        name: BlockName<'_>,
+        texts: MapTexts<'_>,
         typesetter: &Typesetter,
     ) -> Self {
         let start = layout.rows.first().map_or(0.0, |row| row.start);
@@ -66,7 +66,7 @@ impl MapScene {
         Self {
             rows,
             strip: Strip::new(line, &layout, known.and_then(|known| known.strip)),
-            block_labels: labels::of_blocks(line, &layout, device, name, typesetter),
+            block_labels: labels::of_blocks(line, &layout, device, texts, typesetter),
             labels: labels::beside(line, &layout, typesetter),
             scroll_bar: labels::scroll_bar(&layout),
             is_free_subdued: is_ordered,

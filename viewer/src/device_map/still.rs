@@ -9,6 +9,7 @@ use vramscope_trace::{DeviceState, Recording};
 use super::block_colors::{ColorBy, MapContent};
 use super::draw::draw_on;
 use super::groups::BlockGroups;
+use super::labels::MapTexts;
 use super::layout::Layout;
 use super::legend::{LegendEntry, legend};
 use super::memory_line::{LineContent, MemoryLine};
@@ -50,7 +51,8 @@ impl StillMap {
     #[must_use]
     pub fn scene(&self, state: &DeviceState, size: (u32, u32), scale: f32, typesetter: &Typesetter) -> MapScene {
         let layout = Layout::new(&self.line, size, scale, View::default());
-        MapScene::new(&self.line, layout, (state, false), &mut |_| String::new(), typesetter)
+        let texts = MapTexts { name: &mut |_| String::new(), failed: None };
+        MapScene::new(&self.line, layout, (state, false), texts, typesetter)
     }
 
     /// Draws the map on a surface.

@@ -7,7 +7,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::incremental::CompleteReplay;
 use vramscope_insight::pools::FreeMemory;
 use vramscope_insight::spans::Marks;
-use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, IncidentKind, MemoryState, Peak, Recording, Replay};
 
 use super::comparison::Comparison;
 use super::live_state::LiveState;
@@ -172,7 +172,8 @@ impl Model {
         };
     }
 
-    /// Shows the recording of the file called `name`, at the peak of its allocated bytes.
+    /// Shows the recording of the file called `name`: at its first failed request, else at the peak
+    /// of its allocated bytes.
     ///
     /// # Errors
     /// If the recording cannot be read.
@@ -180,8 +181,16 @@ impl Model {
         self.reset(name, Origin::File);
         self.recording = file.recording;
         self.recording_changed()?;
-        // Users mostly open a recording to find out what used the memory.
-        self.seek(self.peak_event(PeakKind::Allocated))
+        // Users mostly open a recording to find out why a request failed, or what used the memory.
+        let incidents = self.recording.incidents().iter();
+        let failure = incidents.filter(|one| matches!(one.kind, IncidentKind::OutOfMemory { .. })).next();
+        match failure.map(|failure| (failure.device, failure.at_event.saturating_add(1))) {
+            Some((device, event)) => {
+                self.set_device(device)?;
+                self.seek(event)
+            }
+            None => self.seek(self.peak_event(PeakKind::Allocated)),
+        }
     }
 
     /// Returns the parts of the page that have changed since the last call.

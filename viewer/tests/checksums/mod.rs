@@ -6,7 +6,7 @@ use vramscope_draw::{Bitmap, Canvas, Color, Theme, Typesetter};
 use vramscope_insight::pools::{DeviceOwners, RequestSizes};
 use vramscope_pool::Settings;
 use vramscope_viewer::device_map::{
-    self, AgeScale, AgeUnit, ColorBy, Layout, LineContent, MapContent, MapScene, MemoryLine, SortBy, View,
+    self, AgeScale, AgeUnit, ColorBy, Layout, LineContent, MapContent, MapScene, MapTexts, MemoryLine, SortBy, View,
 };
 use vramscope_viewer::timeline::{self, TimelineContent, TimelineScene};
 
@@ -53,7 +53,13 @@ pub(crate) fn check() {
             &LineContent { owners, largest_pool_bytes: 0, unfit: &unfit, settings: &settings, sort },
         );
         let layout = Layout::new(&line, size, 1.0, View { zoom: Some(2.3), ..View::default() });
-        let scene = MapScene::new(&line, layout, (device, true), &mut |_| "train.py".to_owned(), &typesetter);
+        let scene = MapScene::new(
+            &line,
+            layout,
+            (device, true),
+            MapTexts { name: &mut |_| "train.py".to_owned(), failed: None },
+            &typesetter,
+        );
         let mut canvas = Canvas { bitmap: &mut picture, typesetter: &mut typesetter };
         device_map::draw_on(&scene, &theme, &mut canvas);
         checksum(picture.bytes())

@@ -9,7 +9,7 @@ use vramscope_trace::{
 };
 use vramscope_viewer::device_map::{
     self, AgeScale, AgeUnit, BlockGroups, ColorBy, Fill, Layout, LegendEntry, LegendSwatch, LineContent, MapContent,
-    MapScene, MemoryKind, MemoryLine, SortBy, View,
+    MapScene, MapTexts, MemoryKind, MemoryLine, SortBy, View,
 };
 
 use crate::testing::samples::{Sample, open_sample, states};
@@ -91,7 +91,13 @@ impl<'a> Map<'a> {
 
     pub(crate) fn scene(&self, layout: Layout) -> MapScene {
         let mut name = |block: &Block| format!("train.py:{}", block.since_event);
-        MapScene::new(&self.line, layout, (self.device, self.is_ordered), &mut name, &Typesetter::new())
+        MapScene::new(
+            &self.line,
+            layout,
+            (self.device, self.is_ordered),
+            MapTexts { name: &mut name, failed: None },
+            &Typesetter::new(),
+        )
     }
 
     pub(crate) fn draw(&self, layout: Layout, size: (u32, u32), theme: &Theme) -> Bitmap {

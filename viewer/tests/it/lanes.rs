@@ -167,6 +167,7 @@ fn lanes_show_each_devices_bytes() {
 fn many_lanes_scroll() {
     let mut page = Page::new(open_bytes("ranks.vram", &ranks(12)), true);
     page.screen.sizes[0].1 = 600;
+    page.run("device 0");
     page.run("fit-all");
     assert_eq!(lanes(&page), (0..8).collect::<Vec<u16>>());
     let frame = page.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut SessionReport::default());

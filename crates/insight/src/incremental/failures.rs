@@ -3,7 +3,7 @@
 use vramscope_pool::Settings;
 use vramscope_trace::{ByteSize, Counters, DeviceId, DeviceState, FormatError, Recording, Replay};
 
-use crate::failures::Failures;
+use crate::failures::{Failure, Failures};
 use crate::placement::{Placement, PlacementRequest, placement, recorded_settings};
 
 /// The out-of-memory errors of a recording, where the allocator looked for memory at each, and
@@ -68,6 +68,27 @@ impl FailureAnalysis {
             self.placements.push(placement);
         }
         Ok(&self.placements)
+    }
+
+    /// Returns the failure of a device right before or after which a moment is, and where its request
+    /// was tried; `None` if no request failed then.
+    ///
+    /// # Errors
+    /// If an error's moment is not loaded, or cannot be read.
+    pub fn at(
+        &mut self,
+        recording: &Recording,
+        device: DeviceId,
+        moment: u64,
+    ) -> Result<Option<(&Failure, Option<&Placement>)>, FormatError> {
+        let is_there = |failure: &Failure| failure.device == device && failure.event.abs_diff(moment) <= 1;
+        let failures = self.failures(recording)?.failures();
+        let exact = failures.iter().position(|failure| is_there(failure) && failure.event == moment);
+        let Some(index) = exact.or_else(|| failures.iter().position(is_there)) else { return Ok(None) };
+        self.placements(recording)?;
+        let failure = self.failures.as_ref().and_then(|failures| failures.failures().get(index));
+        let placement = self.placements.get(index).and_then(Option::as_ref);
+        Ok(failure.map(|failure| (failure, placement)))
     }
 
     /// Returns where the allocator would place a request of the typed `size` in the memory `state`

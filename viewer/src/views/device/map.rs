@@ -11,10 +11,11 @@ use vramscope_insight::query::Now;
 use vramscope_pool::Settings;
 use vramscope_trace::{Block, DeviceId, DeviceState, RecordingInfo};
 
+use super::failure::{self, FailedRequest};
 use crate::command::{Command, OptionChange};
 use crate::device_map::{
     self, AgeScale, AgeUnit, ColorBy, Highlight, Hit, Layout, LegendEntry, LineContent, MapContent, MapControl,
-    MapScene, MemoryLine, SortBy, View as MapView,
+    MapScene, MapTexts, MemoryLine, SortBy, View as MapView,
 };
 use crate::link::PaneLink;
 use crate::linked_memory::LinkedMemory;
@@ -39,6 +40,8 @@ pub(super) struct Picture {
     /// The inputs of `scene`.
     key: Option<PictureKey>,
     size: (u32, u32),
+    /// The request that failed at the moment.
+    failed: Option<FailedRequest>,
     /// Address and size of the memory where a request of the typed size would be placed, or that is
     /// in its way.
     proposed: Option<(u64, u64)>,
@@ -227,7 +230,11 @@ impl Device {
             (self.picture.line_key, self.picture.key) = (line_key, None);
         }
         self.picture.size = frame.size;
+        let has_other_failure = self.replay_failure(context, shared);
         self.propose(context, shared, frame);
+        if has_other_failure {
+            self.picture.key = None;
+        }
         let key = frame.key(numbers(self.options.view));
         let revealed = self.picture.revealed.take();
         if self.picture.key.as_ref() == Some(&key) && revealed.is_none() {
@@ -244,8 +251,10 @@ impl Device {
         };
         let is_ordered = color_by.is_ordered();
         let blocks = (context.state, is_ordered);
+        let failed = self.picture.failed.as_ref().map(|failed| (failed.pool, failed.bytes));
+        let texts = MapTexts { name: &mut name, failed };
         let (known, line) = (self.picture.scene.take().filter(|_| is_same_line), &self.picture.line);
-        let scene = MapScene::new_after(known, line, layout, blocks, &mut name, context.typesetter);
+        let scene = MapScene::new_after(known, line, layout, blocks, texts, context.typesetter);
         // The view is now within its bounds.
         self.options.view = scene.layout.view;
         self.picture.key = Some(frame.key(numbers(self.options.view)));
@@ -315,6 +324,17 @@ impl Device {
         self.picture.line = line;
     }
 
+    /// Finds the request that failed at the moment. Returns true if it is another one than before.
+    fn replay_failure(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> bool {
+        let failed = failure::failed_request(context, shared);
+        let is_other = failed != self.picture.failed;
+        if let Some((address, _)) = failed.as_ref().filter(|_| is_other).and_then(|failed| failed.region) {
+            self.picture.revealed = Some(address);
+        }
+        self.picture.failed = failed;
+        is_other
+    }
+
     /// Finds the memory that a request of the typed size would get, or the region in its way, and
     /// scrolls to it when another size was typed.
     fn propose(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) {
@@ -366,8 +386,13 @@ impl Device {
     /// Draws the outlines of the placement of a typed size, of the selection and of the memory
     /// under the pointer.
     pub(super) fn draw_outlines(&self, canvas: &mut Canvas<'_>, theme: &Theme) {
-        let Picture { scene: Some(scene), line, proposed, selected, hovered, .. } = &self.picture else { return };
+        let Picture { scene: Some(scene), line, failed, proposed, selected, hovered, .. } = &self.picture else {
+            return;
+        };
         let map = (line, &scene.layout);
+        if let Some(FailedRequest { region: Some(region), blocks, .. }) = failed {
+            device_map::draw_failure(canvas.bitmap, map, theme, *region, blocks);
+        }
         if let Some(range) = *proposed {
             device_map::draw_placement(canvas.bitmap, map, theme, range);
         }

@@ -2,6 +2,7 @@
 //!
 //! `device_map` computes and draws it; other pictures show it, too.
 
+mod failure;
 mod map;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
@@ -68,6 +69,9 @@ impl View for Device {
             legend: legend(&self.picture.legend, color_by, context.theme),
             ..ViewContent::with_controls(controls)
         };
+        if others.filter.is_empty() {
+            content.content.extend(failure::failure_card(context, shared).map(Node::from));
+        }
         content.content.extend(fit::fit_card(context, &others.filter, shared).map(Node::from));
         content
     }
