@@ -19,6 +19,8 @@ pub struct LiveStatus {
     pub behind_s: u64,
     /// Number of events that arrive per second; `None` before it has been measured.
     pub events_per_s: Option<u64>,
+    /// Minutes that the local time is ahead of UTC.
+    pub utc_offset_min: i32,
 }
 
 /// The appearance of the header's connection badge: live, paused, lost (or behind), or ended.
@@ -144,7 +146,7 @@ impl PageTexts {
         self.rate = rate.map(|rate| format!("{} events/s", Count(rate))).unwrap_or_default();
         self.counters = counters(model, last_step);
         self.bands = bands(model);
-        self.transport = transport(model);
+        self.transport = transport(model, status.connection);
         self.devices =
             model.recording().devices().map(|id| (id.0, model.recording().info().device_label(id))).collect();
         self.device = model.device().0;
@@ -231,7 +233,7 @@ fn recorded_events(model: &Model) -> String {
 }
 
 /// Returns the states and texts of the controls for play, speed, live, event and time.
-fn transport(model: &Model) -> TransportTexts {
+fn transport(model: &Model, connection: ConnectionState) -> TransportTexts {
     let recording = model.recording();
     let first = recording.first_event();
     let starts_late = model.origin() == Origin::Live && first > 0;
@@ -239,7 +241,7 @@ fn transport(model: &Model) -> TransportTexts {
         is_playing: model.playback.is_playing(),
         speed: model.playback.speed(),
         is_following: model.is_following(),
-        has_live: matches!(model.origin(), Origin::Live | Origin::Disconnected),
+        has_live: matches!(model.origin(), Origin::Live | Origin::Disconnected) && connection != ConnectionState::Ended,
         event: model.state().event().to_string(),
         event_count: format!("of {}", Count(recording.end_event())),
         since: starts_late.then(|| format!("since event {}", Count(first))),
@@ -276,7 +278,7 @@ mod tests {
     #[test]
     fn badge_shows_the_connection_state() {
         let check = |connection, is_following, behind_s, expected: Option<(BadgeKind, &str)>| {
-            let status = LiveStatus { connection, behind_s, events_per_s: Some(5) };
+            let status = LiveStatus { connection, behind_s, events_per_s: Some(5), ..LiveStatus::default() };
             let badge = badge(Origin::Live, is_following, status);
             assert_eq!(badge, expected.map(|(kind, text)| (kind, text.to_owned())));
         };

@@ -27,6 +27,7 @@ impl Session {
     pub fn resend(&mut self) {
         self.sent = SentPanes::default();
         self.timeline.sent.clear();
+        self.details.next_texts_ms = 0.0;
         self.model.everything_changed();
     }
 

@@ -100,6 +100,10 @@ pub(super) struct DetailsPanel {
     pub(super) texts: PageTexts,
     /// The block or free range under the pointer.
     pub(super) hovered: Option<Hit>,
+    /// The page's clock from which texts and tables of a followed live recording may change again.
+    pub(super) next_texts_ms: f64,
+    /// Whether texts and tables are older than the pictures.
+    pub(super) are_texts_late: bool,
     /// The bar with the verdict that the page has.
     pub(super) verdict: Option<Vec<Node>>,
     /// The memory that pictures and tables light up.

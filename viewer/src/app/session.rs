@@ -48,6 +48,9 @@ pub struct SessionReport {
     pub picture: Option<(Surface, Box<SavedPicture>)>,
 }
 
+/// Minimum time in milliseconds between two changes of the texts of a followed live recording.
+const TEXTS_MS: f64 = 500.0;
+
 impl Session {
     /// Applies the user's actions and all received data, and draws the changed pictures.
     pub fn frame(&mut self, request: &FrameRequest, facts: &PageFacts, report: &mut SessionReport) -> PageUpdate {
@@ -71,11 +74,17 @@ impl Session {
         let is_playing = self.model.tick(request.clock_ms);
         let error = result.and(is_playing.clone().map(|_| ())).err();
         report.messages.extend(error.map(|error| error.to_string()));
+        if self.details.are_texts_late && request.clock_ms >= self.details.next_texts_ms {
+            self.model.moment_changed();
+        }
         let mut changes = self.model.take_changes();
         self.update_axis(&mut changes);
         let is_waiting = self.wait_for_exact_timeline(&mut changes);
         let mut update = PageUpdate { is_animated: is_playing.unwrap_or(false) || is_waiting, ..PageUpdate::default() };
+        let is_calm = request.actions.is_empty() && self.model.is_following() && self.model.origin() == Origin::Live;
+        self.details.are_texts_late = is_calm && request.clock_ms < self.details.next_texts_ms;
         self.draw_frame(changes, facts.status, &mut update);
+        update.is_animated |= self.details.are_texts_late;
         update.pane_count = self.panes.count();
         update.lanes = self.lane_count();
         update.state = self.state_json(facts);
@@ -102,7 +111,13 @@ impl Session {
         }
         let bases = if has_changed { self.update_pictures() } else { [false; 2] };
         self.draw_pictures(bases, update);
-        self.update_texts(status);
+        // The numbers of a live recording change twice a second, so that they can be read.
+        let are_texts_due = hover_changed || !self.details.are_texts_late;
+        if are_texts_due {
+            self.details.next_texts_ms = self.input.clock_ms + TEXTS_MS;
+            self.details.are_texts_late = false;
+            self.update_texts(status);
+        }
         self.update_overlay();
         let is_on_timeline = self.input.hover.is_none_or(|(surface, _)| surface == Surface::Timeline);
         if has_changed || is_on_timeline {
@@ -112,10 +127,13 @@ impl Session {
         for (surface, width, height) in &mut update.pictures {
             (*width, *height) = self.display.drawn_size(*surface);
         }
-        update.texts = Some(Box::new(self.details.texts.clone()));
-        self.update_verdict(update);
-        self.update_details(update);
         self.update_timeline_page(update);
+        if !are_texts_due {
+            return;
+        }
+        update.texts = Some(Box::new(self.details.texts.clone()));
+        self.update_verdict(status, update);
+        self.update_details(update);
         if has_changed {
             self.update_panes(update);
         }

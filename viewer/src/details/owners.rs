@@ -140,7 +140,7 @@ fn holders(pool: &MemoryPart) -> Vec<HolderLine> {
 pub fn elements(tree: &MemoryPart, theme: &Theme, kept: Option<LinkedMemory>, holders_view: &'static str) -> Vec<Node> {
     let Some(pool) = tree.find(PartKind::Reserved) else { return Vec::new() };
     let whole = if tree.kind == PartKind::Device { tree } else { pool };
-    let mut nodes = vec![Element::text(Tag::H3, format!("Where {} go", ByteSize(whole.bytes))).into()];
+    let mut nodes = vec![Element::text(Tag::H2, format!("Where {} go", ByteSize(whole.bytes))).into()];
     if tree.parts.len() > 1 {
         nodes.push(table("Owners of the device's memory", bars_of(tree, false, theme), kept).into());
     }

@@ -27,8 +27,9 @@ pub struct VitalSigns {
     pub step: Option<(Option<u64>, u64)>,
 }
 
-/// Returns the content of the bar; nothing without a recording.
-pub fn elements(jobs: &Jobs, signs: &VitalSigns) -> Vec<Node> {
+/// Returns the content of the bar; nothing without a recording. `ended` says that the watched program
+/// is gone.
+pub fn elements(jobs: &Jobs, signs: &VitalSigns, ended: Option<&str>) -> Vec<Node> {
     let findings = &jobs.findings;
     let cause = findings.verdict["cause"].as_str().unwrap_or_default();
     let kind = match cause {
@@ -43,7 +44,12 @@ pub fn elements(jobs: &Jobs, signs: &VitalSigns) -> Vec<Node> {
         .with(Attribute::AriaLabel, "Vital signs of the device's memory")
         .with_children(vital_signs(findings, signs));
     let class = format!("verdict-line {kind}");
-    vec![Element::new(Tag::Div).with_class(class).with_children([said, actions]).into(), list.into()]
+    let ended = ended.map(|text| {
+        let save = Element::button("Save", Command::Page(PageCommand::Save));
+        Element::new(Tag::P).with_class("ended").with(Attribute::Role, "status").with_text(text).with_child(save)
+    });
+    let line = Element::new(Tag::Div).with_class(class).with_children([said, actions]);
+    ended.into_iter().chain([line, list]).map(Node::from).collect()
 }
 
 /// Returns what to say first, and what helps.
@@ -174,7 +180,7 @@ mod tests {
             step: Some((Some(3), 9)),
         };
         let all = |nodes: &[Node]| Element { children: nodes.to_vec(), ..Element::new(Tag::Div) }.text_content();
-        let text = all(&elements(&jobs, &signs));
+        let text = all(&elements(&jobs, &signs, None));
         assert!(text.contains("Not examined") && text.contains("Look for problems"), "{text}");
         let finding =
             |id: &str| json!({ "id": id, "device": 0, "events": [1, 2], "bytes": 3, "site": "a", "summary": id });
@@ -185,7 +191,7 @@ mod tests {
         let list = [finding("dominant.activations"), finding("waste.reserved"), finding("growth.cache")];
         let unknown = json!([{ "rule": "outside.growth", "needs": "" }]);
         jobs.findings.update(9, Ok(json!({ "verdict": verdict, "findings": list, "unknown": unknown })));
-        let nodes = elements(&jobs, &signs);
+        let nodes = elements(&jobs, &signs, None);
         let text = all(&nodes);
         let expected = "It waits. Set it. Copy the setting Where to look 2 other findings ▾ dominant.activations \
                         growth.cache GPU full: 2 GiB of 8 GiB (25.0%) unused: 256 MiB of 1 GiB reserved (25.0%) \
@@ -193,7 +199,10 @@ mod tests {
         assert_eq!(text.replace('\u{a0}', " "), expected);
         assert!(format!("{nodes:?}").contains("finding 1"), "the evidence of the verdict");
         let none = VitalSigns { device_bytes: None, failures: None, step: None, ..signs };
-        let text = plain_text(&elements(&Jobs::default(), &none));
-        assert!(text.contains("not recorded") && text.contains("the GPU's size"), "{text}");
+        let text = plain_text(&elements(&Jobs::default(), &none, Some("It ended.")));
+        assert!(
+            text.starts_with("It ended.") && text.contains("not recorded") && text.contains("the GPU's size"),
+            "{text}"
+        );
     }
 }

@@ -8,7 +8,7 @@ use vramscope_viewer::protocol::{Action, FrameRequest};
 use vramscope_viewer::ui::{Element, Node, Tag, plain_text};
 use vramscope_viewer::units::unbroken_size;
 
-use crate::testing::page::fact;
+use crate::testing::page::{elements, fact};
 use crate::testing::{command, load_fixture, open};
 
 /// Runs commands and draws; returns the details panel's content and the messages.
@@ -35,6 +35,12 @@ fn texts(nodes: &[Node], tag: Tag) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns the headings of the objects that the details describe.
+fn subjects(details: &[Node]) -> Vec<String> {
+    let headings = elements(details, Tag::H2).into_iter().filter(|heading| heading.class == "subject");
+    headings.map(Element::text_content).collect()
 }
 
 #[test]
@@ -73,9 +79,9 @@ fn event_of_the_moment_is_described_beside_the_list_of_events() {
     };
     let (with_stack, without) = (free(true).expect("one with a stack") + 1, free(false).expect("one without") + 1);
     let (details, _) = run(&mut session, &["pane 0 device", "pane 1 sites", &format!("seek {with_stack}")]);
-    assert_eq!(texts(&details, Tag::H2), ["Device"]);
+    assert_eq!(subjects(&details), ["Device"]);
     let (details, _) = run(&mut session, &["pane 1 events"]);
-    assert_eq!(texts(&details, Tag::H2), ["Event of this moment", "Device"]);
+    assert_eq!(subjects(&details), ["Event of this moment", "Device"]);
     assert_eq!(texts(&details, Tag::H3)[..2], ["Freed at copy", "Allocated at copy"]);
     assert!(fact(&details, "event").is_some_and(|text| text.ends_with("free requested")), "{details:?}");
     assert!(fact(&details, "allocated by").is_some());
@@ -101,7 +107,7 @@ fn selected_allocation_says_where_it_was_freed_and_leads_to_where_it_is_live() {
     let (details, _) = run(&mut session, &["pane 1 sites", &format!("seek {since}"), &select]);
     assert!(texts(&details, Tag::H3).iter().any(|heading| heading.starts_with("Freed at")), "{details:?}");
     let (details, _) = run(&mut session, &["last"]);
-    assert_eq!(texts(&details, Tag::H2), ["Selected allocation (not live at this moment) (Esc to deselect)"]);
+    assert_eq!(subjects(&details), ["Selected allocation (not live at this moment) (Esc to deselect)"]);
     assert!(texts(&details, Tag::H3).iter().any(|heading| heading.starts_with("Freed at")), "{details:?}");
     let buttons = texts(&details, Tag::Button);
     assert!(buttons.iter().any(|text| text == "Go to where it is live"), "{buttons:?}");

@@ -219,7 +219,7 @@ fn text_after_the_search_key_is_no_command() {
     page.run(TYPE_SEARCH);
     page.wait("the search field has the text", "return document.activeElement.value === 'cross'");
     assert_eq!(page.run("return window.vramscope.state().event"), before, "no letter is a command");
-    let summary = "return document.querySelector('#legend-right .summary')?.textContent.includes('cross') ?? false";
+    let summary = "return document.querySelector('.pane .summary')?.textContent.includes('cross') ?? false";
     page.wait("the list has what was searched", summary);
 }
 

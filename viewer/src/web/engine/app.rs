@@ -362,6 +362,7 @@ impl EngineState {
                 connection,
                 behind_s: self.lateness.behind_s(),
                 events_per_s: self.lateness.events_per_s(),
+                utc_offset_min: -(js_sys::Date::new_0().get_timezone_offset() as i32),
             },
             connection: ConnectionFacts {
                 name: connection.name(),

@@ -123,10 +123,10 @@ impl Walk {
         self
     }
 
-    /// Opens the menu with this label in the right pane, and chooses a value: two actions.
+    /// Opens the menu with this label in a pane, and chooses a value: two actions.
     pub(super) fn choose(mut self, label: &str, value: &str) -> Self {
         // A browser's menu is no part of the page; WebDriver clicks on both at once.
-        let xpath = format!("//*[@id='controls-right']//select[@aria-label='{label}']/option[@value='{value}']");
+        let xpath = format!("//*[@id='panes']//select[@aria-label='{label}']/option[@value='{value}']");
         self.wait_for(&xpath);
         self.browser.click(&xpath);
         self.actions += 1;
