@@ -121,7 +121,12 @@ impl Session {
                 let (least_ms, factor) = LIVE_INTERVAL;
                 let pause_ms = (factor * (self.input.clock_ms - self.analysis.job_clock.started_ms)).max(least_ms);
                 self.analysis.job_clock.next_ms = self.input.clock_ms + pause_ms;
-                return jobs.findings.update(events, answer);
+                let is_first = jobs.findings.verdict.is_null();
+                let new = jobs.findings.update(events, answer);
+                if is_first {
+                    self.go_to_failure_of_verdict();
+                }
+                return new;
             }
             Job::Advice { .. } => jobs.advice = Some(Finished { job, answer }),
             Job::WhatIf { conf, .. } => {
@@ -132,6 +137,19 @@ impl Session {
             }
         }
         Vec::new()
+    }
+
+    /// Goes to the failed request that the verdict is about, if the page still shows the moment at
+    /// which the recording was opened.
+    fn go_to_failure_of_verdict(&mut self) {
+        let verdict = &self.analysis.jobs.findings.verdict;
+        let is_failure = verdict["cause"].as_str().is_some_and(|cause| cause.starts_with("oom."));
+        let device = verdict["device"].as_u64().and_then(|device| u16::try_from(device).ok());
+        let place = device.map(DeviceId).zip(verdict["event"].as_u64());
+        let Some((device, event)) = place.filter(|_| is_failure && self.model.is_at_opening()) else { return };
+        if let Err(error) = self.set_device(device).and_then(|()| self.model.seek(event)) {
+            self.analysis.messages.push(error.to_string());
+        }
     }
 
     /// Looks for problems, again if that was done.

@@ -8,6 +8,7 @@ use super::panes::Panes;
 use super::parts::{Analysis, DetailsPanel, PageFacts, SentPanes, TimelinePanel};
 use super::view_history::ViewHistory;
 use crate::command::Command;
+use crate::connection::ConnectionState;
 use crate::model::{Changes, Model, Origin};
 use crate::page_texts::LiveStatus;
 use crate::protocol::{Action, FrameRequest, PageUpdate, Surface};
@@ -94,7 +95,8 @@ impl Session {
         }
         self.view_history.record_view(self.model.opened(), &link, request.clock_ms);
         (update.link, update.entry) = (link.fragment(), self.view_history.entries());
-        update.is_live = matches!(self.model.origin(), Origin::Live | Origin::Disconnected);
+        let has_ended = facts.status.connection == ConnectionState::Ended;
+        update.is_live = matches!(self.model.origin(), Origin::Live | Origin::Disconnected) && !has_ended;
         update.is_connected = self.model.origin() == Origin::Live;
         update
     }

@@ -109,7 +109,13 @@ impl Session {
     /// shows the counters.
     fn stack_legend(&self) -> Option<Element> {
         let stack = self.timeline.scene.as_ref()?.stack.as_ref()?;
-        let layers = stack.largest();
+        // Recorded and inferred memory of a category is one entry.
+        let mut layers: Vec<(&StackLayer, u64)> = Vec::new();
+        for (layer, bytes) in stack.largest() {
+            if layer.memory.is_none() || layers.iter().all(|(known, _)| known.memory != layer.memory) {
+                layers.push((layer, bytes));
+            }
+        }
         let entry = |(layer, bytes): &(&StackLayer, u64)| {
             let item = Element::new(Tag::Li);
             let item = match layer.memory {
@@ -120,7 +126,7 @@ impl Session {
             };
             item.with(Attribute::Title, format!("{}: at most {}", layer.name, ByteSize(*bytes)))
                 .with_child(swatch(layer.color).with_texture(&self.display.theme, layer.texture))
-                .with_child(Element::text(Tag::Span, &*layer.name))
+                .with_child(Element::text(Tag::Span, layer.name.trim_end_matches(" (inferred)")))
         };
         let mut legend = Element::new(Tag::Ul)
             .with_class("stack-legend")

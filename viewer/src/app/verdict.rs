@@ -9,6 +9,7 @@ use crate::details::verdict::{VitalSigns, elements};
 use crate::model::Origin;
 use crate::page_texts::LiveStatus;
 use crate::protocol::PageUpdate;
+use crate::timeline::StepAt;
 
 impl Session {
     /// Adds the bar with the verdict to `update` if it has changed.
@@ -82,10 +83,10 @@ impl Session {
         }
     }
 
-    /// Returns the number of the step at the moment, and of all steps; `None` without steps.
-    fn step_at_moment(&mut self) -> Option<(Option<u64>, u64)> {
+    /// Returns the step at the moment, and the number of the last step; `None` without steps.
+    fn step_at_moment(&mut self) -> Option<(StepAt, u64)> {
         let steps = self.step_scale()?;
         let event = self.model.state().event();
-        Some((steps.number_at(event), steps.last_number()?))
+        Some((steps.step_at(event), steps.last_number()?))
     }
 }

@@ -7,6 +7,7 @@ use vramscope_trace::{ByteSize, Count, Percent};
 use super::findings::finding_of_verdict;
 use crate::command::{Command, PageCommand};
 use crate::jobs::{Findings, Job, Jobs};
+use crate::timeline::StepAt;
 use crate::ui::{Attribute, Element, Node, Tag};
 
 /// What a quick look at the memory of a device must tell.
@@ -23,8 +24,8 @@ pub struct VitalSigns {
     pub unused_bytes: u64,
     /// Number of failed requests; `None` if the recording has no events.
     pub failures: Option<u64>,
-    /// Number of the step at the moment, and of all steps; `None` without steps.
-    pub step: Option<(Option<u64>, u64)>,
+    /// The step at the moment, and the number of the last step; `None` without steps.
+    pub step: Option<(StepAt, u64)>,
 }
 
 /// Returns the content of the bar; nothing without a recording. `ended` says that the watched program
@@ -68,9 +69,12 @@ fn sentences(jobs: &Jobs) -> Vec<Element> {
         return vec![Element::text(Tag::P, status).with_class("summary").with(Attribute::Role, "status")];
     };
     let summary = Element::text(Tag::P, summary).with_class("summary");
-    std::iter::once(summary)
-        .chain(text("remedy").map(|remedy| Element::text(Tag::P, remedy).with_class("note")))
-        .collect()
+    // The lines that follow a colon are behind the button that copies them.
+    let remedy = text("remedy").map(|remedy| match remedy.strip_suffix(':') {
+        Some(start) => format!("{start}, with the lines to copy."),
+        None => remedy.to_owned(),
+    });
+    std::iter::once(summary).chain(remedy.map(|remedy| Element::text(Tag::P, remedy).with_class("note"))).collect()
 }
 
 /// Returns the buttons beside the verdict: copy the remedy, show the evidence, other findings.
@@ -153,8 +157,9 @@ fn vital_signs(findings: &Findings, signs: &VitalSigns) -> Vec<Element> {
     ];
     items.extend(signs.step.map(|(number, steps)| {
         let text = match number {
-            Some(number) => format!("{} of {}", Count(number), Count(steps)),
-            None => format!("between steps, of {}", Count(steps)),
+            StepAt::In(number) => format!("{} of {}", Count(number), Count(steps)),
+            StepAt::After(number) => format!("after {} of {}", Count(number), Count(steps)),
+            StepAt::BeforeFirst => format!("before the first of {}", Count(steps)),
         };
         item("step: ", text, "")
     }));
@@ -177,7 +182,7 @@ mod tests {
             reserved_bytes: 1 << 30,
             unused_bytes: 256 << 20,
             failures: Some(2),
-            step: Some((Some(3), 9)),
+            step: Some((StepAt::In(3), 9)),
         };
         let all = |nodes: &[Node]| Element { children: nodes.to_vec(), ..Element::new(Tag::Div) }.text_content();
         let text = all(&elements(&jobs, &signs, None));

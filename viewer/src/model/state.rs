@@ -101,6 +101,8 @@ pub struct Model {
     pub(super) cuts_idle: Option<bool>,
     /// Whether most of the recording is known to be idle time.
     pub(super) is_mostly_idle: bool,
+    /// Whether nobody has left the moment at which the recording was opened.
+    pub(super) is_at_opening: bool,
     /// The areas of the timeline that the user chose; `None` for the usual ones.
     pub(super) stacking: Option<Stacking>,
     /// The property by which the timeline groups and stacks the live bytes unless the user chooses
@@ -187,10 +189,17 @@ impl Model {
         match failure.map(|failure| (failure.device, failure.at_event.saturating_add(1))) {
             Some((device, event)) => {
                 self.set_device(device)?;
-                self.seek(event)
+                self.seek(event)?;
             }
-            None => self.seek(self.peak_event(PeakKind::Allocated)),
+            None => self.seek(self.peak_event(PeakKind::Allocated))?,
         }
+        self.is_at_opening = true;
+        Ok(())
+    }
+
+    /// Returns true if nobody has left the moment at which the recording was opened.
+    pub fn is_at_opening(&self) -> bool {
+        self.is_at_opening
     }
 
     /// Returns the parts of the page that have changed since the last call.
@@ -258,12 +267,14 @@ impl Model {
         self.stop_following();
         self.playback.restart_clock();
         self.holds_span = false;
+        self.is_at_opening = false;
         self.go_to(event)
     }
 
     /// Goes to the moment after `event` events like [`seek`](Self::seek), but keeps the timeline's
     /// range, which the link states as well.
     pub(super) fn seek_linked(&mut self, event: u64) -> Result<(), FormatError> {
+        self.is_at_opening = false;
         self.stop_following();
         self.playback.restart_clock();
         self.holds_span = true;

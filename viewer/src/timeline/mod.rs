@@ -29,7 +29,7 @@ pub use geometry::{Geometry, span_rows};
 pub use hover::{Hover, HoverGroup};
 pub use lanes::{MAX_LANES, lanes_in_view};
 pub use overlay::{Cursor, Overlay, RangeTotals, SelectionBand};
-pub use scale::{AxisKind, Scale, StepScale, TimedMoment};
+pub use scale::{AxisKind, Scale, StepAt, StepScale, TimedMoment};
 pub use scene::{Options, QUICK_EVENTS, Target, TimelineScene, moment_text};
 pub use stack::{Stack, StackLayer, Stacking};
 pub use x_axis::XAxis;

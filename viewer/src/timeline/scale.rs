@@ -48,6 +48,17 @@ pub struct StepScale {
     numbers: Vec<Option<u64>>,
 }
 
+/// Where a moment is among the steps, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepAt {
+    /// In a step.
+    In(u64),
+    /// After a step, and outside of all.
+    After(u64),
+    /// Before the first step.
+    BeforeFirst,
+}
+
 impl StepScale {
     /// Creates the scale of a recording's steps, whose first and last moment are `first_event` and
     /// `end_event`; `None` without steps.
@@ -84,11 +95,15 @@ impl StepScale {
         self.numbers.get(index).copied().flatten()
     }
 
-    /// Returns the number of the step at a moment; `None` outside of all steps.
-    pub fn number_at(&self, event: u64) -> Option<u64> {
-        // A moment at which a step ends belongs to it.
+    /// Returns the step at a moment. A moment at which a step ends belongs to it.
+    pub fn step_at(&self, event: u64) -> StepAt {
         let part = self.bounds.partition_point(|&bound| bound < event).saturating_sub(1);
-        self.number(part.min(self.part_count() - 1))
+        let part = part.min(self.part_count() - 1);
+        match (self.number(part), part.checked_sub(1).and_then(|before| self.number(before))) {
+            (Some(number), _) => StepAt::In(number),
+            (None, Some(before)) => StepAt::After(before),
+            (None, None) => StepAt::BeforeFirst,
+        }
     }
 
     /// Returns the number of the last step.

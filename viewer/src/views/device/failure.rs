@@ -73,7 +73,8 @@ pub(super) fn failure_card(context: &Context<'_>, shared: &mut SharedCaches) -> 
     card = card.with_child(Element::text(Tag::P, facts.join(" · ")).with_class("note"));
     if let Some(region) = placement.and_then(|placement| placement.blocking.as_ref()) {
         let (blocks, live) = (Count(region.blocks.len() as u64).of("block", "blocks"), ByteSize(region.live_bytes));
-        let title = format!("Outlined: it would have fit if {blocks} of {live} together had been freed");
+        let together = if region.blocks.len() > 1 { " together" } else { "" };
+        let title = format!("Outlined: it would have fit if {blocks} of {live}{together} had been freed");
         let items = region.blocks.iter().take(MAX_BLOCKS).map(|block| {
             let age = failure.time_ns.saturating_sub(context.history.time_ns(block.allocated_at));
             let age = match context.recording.info().lacks_times || context.lifetimes().is_none() {

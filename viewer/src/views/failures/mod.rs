@@ -167,7 +167,8 @@ fn card_node(
     if let Some(blocking) = blocking {
         let blocks = Count(blocking.blocks.len() as u64).of("block", "blocks");
         let live = ByteSize(blocking.live_bytes);
-        let title = format!("In the way: it would have fit if {blocks} of {live} together had been freed");
+        let together = if blocking.blocks.len() > 1 { " together" } else { "" };
+        let title = format!("In the way: it would have fit if {blocks} of {live}{together} had been freed");
         let mut list = Element::new(Tag::Ul).with_class("holders");
         for block in blocking.blocks.iter().take(HOLDERS) {
             let text = format!("{}  {}", ByteSize(block.bytes), site_name(context.definitions(), block.site));
