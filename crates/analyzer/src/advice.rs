@@ -1,7 +1,7 @@
 //! The settings that need least memory.
 
 use serde::Serialize;
-use vramscope_insight::advice::{Advisor, Trial, smallest_card};
+use vramscope_insight::advice::{Advisor, Trial, required_pytorch, smallest_card};
 use vramscope_insight::what_if::{DeviceWorkload, FiguresReport};
 use vramscope_pool::Settings;
 use vramscope_trace::Count;
@@ -15,7 +15,8 @@ pub(crate) struct AdviceReport {
     capacity_bytes: Option<u64>,
     recorded: FiguresReport,
     floor_bytes: u64,
-    /// The settings tried, best first.
+    /// The settings tried: first the simplest that are at most 1% worse than the best, then the
+    /// best ones.
     tried: Vec<TrialReport>,
     /// Whether the best settings are more than 1% better than the recorded ones.
     worthwhile: bool,
@@ -29,6 +30,8 @@ struct TrialReport {
     predicted: FiguresReport,
     /// Whether they are the recorded settings.
     is_recorded: bool,
+    /// The first version of PyTorch that accepts them, such as `2.6`; null if all of 2.x do.
+    needs_pytorch: Option<String>,
 }
 
 /// The least memory that the program runs in.
@@ -63,13 +66,18 @@ pub(crate) fn advice(
         alloc_conf: trial.settings.to_conf(),
         predicted: trial.predicted.into(),
         is_recorded: trial.is_recorded,
+        needs_pytorch: Some(required_pytorch(&trial.settings))
+            .filter(|version| *version > (2, 0))
+            .map(|(major, minor)| format!("{major}.{minor}")),
     };
+    let simplest = advice.simpler();
+    let others = advice.tried.iter().filter(|trial| simplest.is_none_or(|one| !std::ptr::eq(one, *trial)));
     Some(AdviceReport {
         device: workload.device().0,
         capacity_bytes,
         recorded: advice.recorded.into(),
         floor_bytes: advice.floor_bytes,
-        tried: advice.tried.iter().map(trial).collect(),
+        tried: simplest.into_iter().chain(others).map(trial).collect(),
         worthwhile: advice.is_worthwhile(),
         smallest: advice.smallest().map(|smallest| SmallestReport {
             capacity_bytes: smallest.capacity_bytes,

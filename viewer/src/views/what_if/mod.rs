@@ -3,6 +3,8 @@
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 use vramscope_draw::{Canvas, Theme};
 use vramscope_trace::{ByteSize, Count, DeviceId};
@@ -12,7 +14,7 @@ use crate::jobs::{Finished, Job, Jobs};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
-use crate::command::{Command, Field, OptionChange};
+use crate::command::{Command, Field, OptionChange, PageCommand};
 use crate::view::{
     Cell, Context, Options, PictureFrame, Pixel, Registered, SharedCaches, StoredOptions, Table, TableBuilder, Topic,
     View, ViewContent, ViewInfo, choice, modes, search_field,
@@ -178,6 +180,7 @@ fn content(context: &Context<'_>, options: &Options<Mode>, sides: &mut CompareCa
         }
         return content;
     };
+    content.content.extend(saving(answer).map(Node::from));
     for note in notes(answer) {
         content.content.push(Element::text(Tag::P, note).with_class("summary").into());
     }
@@ -221,6 +224,33 @@ fn controls(conf: &str, options: &Options<Mode>) -> Vec<Node> {
         .with(Attribute::AriaPressed, is_all.to_string());
     controls.extend([capacity, all, try_all].map(Node::from));
     controls
+}
+
+/// Returns what the simulated settings save, in large type, and a button that copies them; `None`
+/// without a simulated run.
+fn saving(answer: &Value) -> Option<Element> {
+    let (recorded, simulated) = (&answer["recorded"], &answer["simulated"]);
+    let number = |run: &Value, name: &str| run[name].as_u64();
+    let (before, after) = (number(recorded, "peak_reserved_bytes")?, number(simulated, "peak_reserved_bytes")?);
+    let amount = match before.cmp(&after) {
+        Ordering::Greater => format!("saves {}", ByteSize(before - after)),
+        Ordering::Equal => "saves nothing".to_owned(),
+        Ordering::Less => format!("needs {} more", ByteSize(after - before)),
+    };
+    let mut text = format!("{} reserved at most instead of {}", ByteSize(after), ByteSize(before));
+    let failed = [number(simulated, "ooms").unwrap_or(0), number(recorded, "ooms").unwrap_or(0)];
+    if failed != [0; 2] {
+        let [after, before] = failed.map(Count);
+        text += &format!("; {after} failed requests instead of {before}");
+    }
+    let line = format!("export PYTORCH_CUDA_ALLOC_CONF={}", answer["alloc_conf"].as_str().unwrap_or_default());
+    let copy = Element::button("Copy the setting", Command::Page(PageCommand::Copy(line.clone())))
+        .with(Attribute::Key, "setting")
+        .with(Attribute::Title, line)
+        .with_class("copy");
+    let amount = Element::text(Tag::Span, amount).with_class("amount");
+    let text = Element::text(Tag::Span, text);
+    Some(Element::new(Tag::Div).with_class("saving").with_children([amount, text, copy]))
 }
 
 /// Returns notes for the user about the limitations of a simulated run.
@@ -277,7 +307,11 @@ fn runs_table(context: &Context<'_>, options: &Options<Mode>, answer: &Value, ad
         let conf = trial["alloc_conf"].as_str().unwrap_or_default();
         if runs.len() < 2 || conf != runs[1].1 {
             let (name, conf) = if conf.is_empty() { (DEFAULTS, "expandable_segments:False") } else { (conf, conf) };
-            runs.push((name.into(), conf, &trial["predicted"]));
+            let name = match trial["needs_pytorch"].as_str() {
+                Some(version) => Cell::labeled(format!("{name} (PyTorch {version} or newer)"), name.into()),
+                None => name.into(),
+            };
+            runs.push((name, conf, &trial["predicted"]));
         }
     }
     let number = |figures: &Value, name: &str| figures[name].as_u64().unwrap_or(0);
