@@ -197,6 +197,13 @@ impl MemoryLine {
         Some(part.segment?.address + (position - part.start).min(part.bytes - 1))
     }
 
+    /// Returns the kind of memory at a position outside of the pool, and the bytes of its owner.
+    #[must_use]
+    pub fn kind_at(&self, position: u64) -> Option<(MemoryKind, u64)> {
+        let part = self.parts.get(self.part_at(position)?).filter(|part| part.segment.is_none())?;
+        Some((self.spans.get(part.first_span as usize)?.kind.kind(), part.bytes))
+    }
+
     /// Returns the index of the span that contains a position.
     pub(super) fn span_at(&self, position: u64) -> usize {
         self.spans.partition_point(|span| span.end <= position)

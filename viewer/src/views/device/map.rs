@@ -9,7 +9,7 @@ use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{DeviceOwners, PartKind, RequestSizes, UnfitShares};
 use vramscope_insight::query::Now;
 use vramscope_pool::Settings;
-use vramscope_trace::{Block, DeviceId, DeviceState, RecordingInfo};
+use vramscope_trace::{Block, ByteSize, Count, DeviceId, DeviceState, RecordingInfo};
 
 use super::failure::{self, FailedRequest};
 use crate::command::{Command, OptionChange};
@@ -371,6 +371,28 @@ impl Device {
     /// Returns the block or free range at a pixel; `None` where there is no row.
     pub(super) fn hit_at(&self, device: &DeviceState, (x, y): (i32, i32)) -> Option<Hit> {
         self.picture.scene.as_ref()?.layout.hit(&self.picture.line, device, x, y)
+    }
+
+    /// Returns short texts about the memory at a pixel: what it is, for what, and how old. The
+    /// details panel says more.
+    pub(super) fn texts_at(&self, context: &Context<'_>, shared: &mut SharedCaches, point: (i32, i32)) -> Vec<String> {
+        let Some(scene) = &self.picture.scene else { return Vec::new() };
+        let Some(hit) = self.hit_at(context.state, point) else {
+            let kind = scene.layout.position_at(point.0, point.1).and_then(|at| self.picture.line.kind_at(at));
+            return kind.map(|(kind, bytes)| vec![format!("{} {}", ByteSize(bytes), kind.name())]).unwrap_or_default();
+        };
+        let size = ByteSize(hit.size);
+        let Some(block) = hit.block else {
+            let what = if hit.size == hit.segment.size { "a whole free segment" } else { "free beside live blocks" };
+            return vec![format!("{size} {what}")];
+        };
+        let lines = shared.groupings.get(GroupBy::Line, context.recording);
+        let (group, category) = (lines.group_of(&block), lines.category_of(&block));
+        let name = lines.cached_name(context.definitions(), group);
+        let state = if block.pending_free { ", pending free" } else { "" };
+        let age_events = Count(context.moment.saturating_sub(block.since_event)).of("event", "events");
+        let age = context.recording.info().time_and(context.time_ns.saturating_sub(block.since_ns), age_events);
+        vec![format!("{size} {name}"), format!("{}{state} · {age} old", category.name())]
     }
 
     /// Returns the command that selects the memory at a pixel, or clears its selection.

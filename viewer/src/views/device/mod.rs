@@ -124,10 +124,9 @@ impl View for Device {
         }
     }
 
-    fn hover(&mut self, context: &Context<'_>, _shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
+    fn hover(&mut self, context: &Context<'_>, shared: &mut SharedCaches, point: Option<Pixel>) -> Vec<String> {
         self.set_highlights(context, point);
-        // The details panel describes the memory under the pointer.
-        Vec::new()
+        point.map(|point| self.texts_at(context, shared, point)).unwrap_or_default()
     }
 
     fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, _moment: ShownMoment) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use wasm_bindgen::prelude::*;
 use web_sys::{
-    DragEvent, Element, Event, HtmlInputElement, HtmlSelectElement, KeyboardEvent, PointerEvent, WheelEvent,
+    DragEvent, Element, Event, File, HtmlInputElement, HtmlSelectElement, KeyboardEvent, PointerEvent, WheelEvent,
 };
 
 use super::app::App;
@@ -256,15 +256,20 @@ fn close_export(app: &App) {
     let _ = app.page.query("details.export[open]").map(|menu| menu.remove_attribute("open"));
 }
 
+/// Compares the recording on the page with a file.
+fn compare_file(app: &App, file: &File) {
+    let number = app.state.borrow_mut().history.keep_file(file);
+    app.send_with(&ToEngine::CompareFile(number), &[file.into()]);
+    app.want_frame();
+}
+
 /// Registers the listeners for choosing a file and for dropping one on the page.
 fn listen_to_files(app: &App) -> Result<(), JsValue> {
     let document = &app.page.document;
     app.on(&app.page.file, "change", |app: &App, _: Event| {
         let Some(chosen) = app.page.file.files().and_then(|files| files.get(0)) else { return };
         if app.is_choosing_second.take() {
-            let number = app.state.borrow_mut().history.keep_file(&chosen);
-            app.send_with(&ToEngine::CompareFile(number), &[chosen.into()]);
-            app.want_frame();
+            compare_file(app, &chosen);
         } else {
             page_commands::open_file(app, &chosen);
         }
@@ -284,8 +289,20 @@ fn listen_to_files(app: &App) -> Result<(), JsValue> {
     app.on(document, "drop", |app: &App, event: DragEvent| {
         event.prevent_default();
         app.page.drop_overlay.set_hidden(true);
-        if let Some(dropped) = event.data_transfer().and_then(|data| start_page::dropped(app, &data)) {
+        let Some(data) = event.data_transfer() else { return };
+        // The list of files is empty after the event.
+        let files = data.files();
+        let second = files.as_ref().and_then(|files| files.get(1));
+        let count = files.map_or(0, |files| files.length());
+        if let Some(dropped) = start_page::dropped(app, &data) {
             page_commands::open_file(app, &dropped);
+        }
+        if let Some(second) = second {
+            compare_file(app, &second);
+        }
+        if count > 2 {
+            app.page
+                .show_message(&format!("Only two of {count} files are open: the second is compared with the first."));
         }
     })
 }
