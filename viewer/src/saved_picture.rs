@@ -28,28 +28,37 @@ pub const STRIPE_WIDTH: f32 = 0.15;
 /// Maximum number of legend entries that are drawn on a saved picture.
 const MAX_ENTRIES: usize = 60;
 
-/// The file format of a saved picture.
+/// The form in which a picture leaves the page: a file format, or the clipboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PictureFormat {
     /// Pixels.
     Png,
     /// Pixels, and texts as vectors.
     Svg,
+    /// Pixels on the clipboard.
+    Clipboard,
 }
 
 impl PictureFormat {
-    /// Returns the format with this file extension, or `None`.
-    pub fn from_extension(extension: &str) -> Option<Self> {
-        [Self::Png, Self::Svg].into_iter().find(|format| format.extension() == extension)
+    /// Returns the form with this name in commands, or `None`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Png, Self::Svg, Self::Clipboard].into_iter().find(|format| format.name() == name)
     }
 
-    /// Returns the file extension.
+    /// Returns the name in commands.
     #[must_use]
-    pub const fn extension(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Png => "png",
             Self::Svg => "svg",
+            Self::Clipboard => "copy",
         }
+    }
+
+    /// Returns the extension of a file of this format.
+    #[must_use]
+    pub const fn extension(self) -> &'static str {
+        if let Self::Svg = self { "svg" } else { "png" }
     }
 }
 

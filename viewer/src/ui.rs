@@ -397,6 +397,18 @@ pub fn facts(rows: impl IntoIterator<Item = (impl Into<String>, Node)>) -> Eleme
     list
 }
 
+/// Number of letters at the end of a shortened name that stay: of a file's name and a line number.
+const NAME_END: usize = 14;
+
+/// Returns the content of an element with a name that is shortened in its middle where it lacks
+/// room: its end, such as a line number, stays, and never breaks.
+pub fn shortened_name(name: &str) -> Vec<Element> {
+    let letters = name.chars().count();
+    let start: String = name.chars().take(letters.saturating_sub(NAME_END)).collect();
+    let end = Element::text(Tag::Span, &name[start.len()..]).with_class("name-end");
+    if start.is_empty() { vec![end] } else { vec![Element::text(Tag::Span, start).with_class("name-start"), end] }
+}
+
 /// Creates a swatch, a small area that shows a color.
 pub fn swatch(color: Color) -> Element {
     Element::new(Tag::I).with_class("swatch").with_color(color)

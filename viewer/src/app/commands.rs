@@ -40,9 +40,8 @@ impl Session {
             Command::GoToEdge(edge) => model.go_to_edge(edge.is_forward()).map_err(text)?,
             Command::GoToPeak(kind) => {
                 model.go_to_peak(*kind).map_err(text)?;
-                // A single pane stays: the details say what the peak consists of.
-                if *kind == PeakKind::Allocated && self.panes.count() > 1 {
-                    self.panes.show(ViewId::about(Topic::Peak));
+                if *kind == PeakKind::Allocated {
+                    self.show_beside(ViewId::about(Topic::Peak));
                 }
             }
             Command::Failure(direction) => self.go_to_failure(*direction)?,

@@ -50,7 +50,7 @@ impl Session {
         PaneContent {
             view: info.name.to_owned(),
             has_picture,
-            picture_label: info.picture_label.unwrap_or_default().to_owned(),
+            picture_label: shown.picture_text.or(info.picture_label.map(str::to_owned)).unwrap_or_default(),
             controls,
             legend: shown.legend,
             content: shown.content,
@@ -91,13 +91,16 @@ fn copy_button(view: ViewId) -> Element {
 /// `copy`.
 fn export_menu(view: ViewId, copy: Option<Element>) -> Element {
     let save = |format: PictureFormat| {
-        let text = format!("Save picture as {}", format.extension().to_ascii_uppercase());
+        let text = match format {
+            PictureFormat::Clipboard => "Copy as picture".to_owned(),
+            _ => format!("Save picture as {}", format.extension().to_ascii_uppercase()),
+        };
         Element::button(text, Command::SavePicture(format, Some(view.name().into())))
-            .with(Attribute::Key, format.extension())
+            .with(Attribute::Key, format.name())
     };
     let copy = copy.map(|copy| Element { children: vec!["Copy table".into()], ..copy });
     let summary = Element::text(Tag::Summary, "Export ▾").with(Attribute::Title, "Copy the table or save the picture");
-    let formats = [PictureFormat::Png, PictureFormat::Svg];
+    let formats = [PictureFormat::Clipboard, PictureFormat::Png, PictureFormat::Svg];
     Element::new(Tag::Details)
         .with_class("export")
         .with(Attribute::Key, "export")

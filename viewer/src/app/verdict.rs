@@ -78,6 +78,7 @@ impl Session {
             used_bytes: others.fold(reserved, u64::saturating_add),
             reserved_bytes: reserved,
             unused_bytes: unused,
+            inconsistencies: model.device_state().inconsistencies(),
             failures: has_events.then_some(failures),
             step,
         }

@@ -165,8 +165,8 @@ impl Command {
             "finding" => Self::Finding(number(name, argument)?),
             "copy-table" => Self::CopyTable(or_active()),
             "save-picture" => {
-                let format = PictureFormat::from_extension(first)
-                    .ok_or_else(|| format!("pictures cannot be saved as {first:?}: use png or svg"))?;
+                let format = PictureFormat::from_name(first)
+                    .ok_or_else(|| format!("pictures cannot be saved as {first:?}: use png, svg or copy"))?;
                 Self::SavePicture(format, Some(ViewName::Owned(rest.to_owned())).filter(|view| !view.is_empty()))
             }
             "editor-template" if argument.is_empty() => Self::EditorTemplate(None),
@@ -252,7 +252,7 @@ impl Display for Command {
             Self::Finding(index) => write!(f, "finding {index}"),
             Self::CopyTable(view) => write!(f, "copy-table{}", named(view.as_deref())),
             Self::SavePicture(format, view) => {
-                write!(f, "save-picture {}{}", format.extension(), named(view.as_deref()))
+                write!(f, "save-picture {}{}", format.name(), named(view.as_deref()))
             }
             Self::EditorTemplate(template) => {
                 write!(f, "editor-template{}", named(template.as_ref().map(EditorTemplate::text)))
@@ -352,6 +352,7 @@ mod tests {
             "copy-table list",
             "save-picture png",
             "save-picture svg timeline",
+            "save-picture copy device",
             "editor-template",
             "copy some text",
             "size timeline -5",
@@ -376,7 +377,7 @@ mod tests {
             ("by list nothing", "there is no grouping by \"nothing\""),
             ("axis x", "there is no axis of \"x\": choose time, events or steps"),
             ("select-allocation 0xg 1", "select-allocation: \"0xg\" is not an address"),
-            ("save-picture gif", "pictures cannot be saved as \"gif\": use png or svg"),
+            ("save-picture gif", "pictures cannot be saved as \"gif\": use png, svg or copy"),
         ] {
             assert_eq!(Command::parse(text), Err(expected.to_owned()), "{text}");
         }

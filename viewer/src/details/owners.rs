@@ -13,7 +13,7 @@ use vramscope_trace::{ByteSize, Category, Count, Percent};
 use crate::command::Command;
 use crate::device_map::{Fill, KindStyle, MemoryKind};
 use crate::linked_memory::LinkedMemory;
-use crate::ui::{Attribute, Element, Node, Tag};
+use crate::ui::{Attribute, Element, Node, Tag, shortened_name};
 
 /// Number of lines of the program that are listed.
 const MAX_LINES: usize = 8;
@@ -41,7 +41,8 @@ impl Bar<'_> {
             bar = bar.with_pattern(pattern, self.style.ink);
         }
         let command = Command::KeepLight(self.memory);
-        let name = Element::button(self.name, command.clone()).with_class("link").with(Attribute::Title, self.name);
+        let name = Element::button("", command.clone()).with(Attribute::Title, self.name).with_class("link short-name");
+        let name = Element { children: Vec::new(), ..name }.with_children(shortened_name(self.name));
         let number = |text: String| Element::text(Tag::Td, text).with_class("number");
         Element::new(Tag::Tr)
             .with(Attribute::AriaSelected, (kept == Some(self.memory)).to_string())

@@ -22,6 +22,8 @@ pub struct VitalSigns {
     pub reserved_bytes: u64,
     /// Bytes of the pool that are in no block.
     pub unused_bytes: u64,
+    /// Number of events that contradict the recorded memory state, so that figures may be wrong.
+    pub inconsistencies: u64,
     /// Number of failed requests; `None` if the recording has no events.
     pub failures: Option<u64>,
     /// The step at the moment, and the number of the last step; `None` without steps.
@@ -155,6 +157,13 @@ fn vital_signs(findings: &Findings, signs: &VitalSigns) -> Vec<Element> {
         item("growing: ", growth.0.to_owned(), growth.1),
         item("failed: ", failed.0, failed.1),
     ];
+    if signs.inconsistencies > 0 {
+        let text = format!(
+            "{} contradict the memory state: figures may be wrong",
+            Count(signs.inconsistencies).of("event", "events")
+        );
+        items.push(item("recording: ", text, "found"));
+    }
     items.extend(signs.step.map(|(number, steps)| {
         let text = match number {
             StepAt::In(number) => format!("{} of {}", Count(number), Count(steps)),
@@ -181,6 +190,7 @@ mod tests {
             used_bytes: 2 << 30,
             reserved_bytes: 1 << 30,
             unused_bytes: 256 << 20,
+            inconsistencies: 0,
             failures: Some(2),
             step: Some((StepAt::In(3), 9)),
         };

@@ -122,6 +122,8 @@ pub struct ViewContent {
     pub legend: Vec<Node>,
     /// Texts and tables, from top to bottom.
     pub content: Vec<Node>,
+    /// Short text of the picture's content, for screen readers; `None` for the view's usual label.
+    pub picture_text: Option<String>,
     /// Whether the view has no picture now, although its kind has one.
     pub hides_picture: bool,
     /// The table that scripts read and users copy.

@@ -146,6 +146,8 @@ fn bars_light_up_their_memory() {
     let screen = Screen { sizes: [(900, 100), (900, 420), (0, 0)], ..Screen::default() };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
     let frame = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
+    let label = &frame.panes[0].as_ref().expect("the map").picture_label;
+    assert!(label.starts_with("Map of the device's memory: ") && label.contains("activation "), "{label}");
     let shown = text(&frame.details.expect("details"));
     assert!(shown.contains("Where ") && shown.contains("Who holds it"), "{shown}");
     let pixels = |session: &mut Session, commands: &[&str]| {

@@ -56,7 +56,7 @@ impl Page {
 }
 
 /// Commands that each change the view.
-const CHANGES: [&str; 27] = [
+const CHANGES: [&str; 26] = [
     "seek 40",
     "step 3",
     "first",
@@ -73,7 +73,6 @@ const CHANGES: [&str; 27] = [
     "color site",
     "sort device size",
     "filter device 3MiB",
-    "split",
     "view sites",
     "by sites stream",
     "mode sites peak",

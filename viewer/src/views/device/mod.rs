@@ -8,6 +8,7 @@ mod map;
 mod page_tests;
 
 use vramscope_draw::{Canvas, Theme};
+use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, DeviceState, FormatError};
 
 use crate::command::{Command, Field};
@@ -67,6 +68,7 @@ impl View for Device {
         ];
         let mut content = ViewContent {
             legend: legend(&self.picture.legend, color_by, context.theme),
+            picture_text: Some(picture_text(&self.picture.legend)),
             ..ViewContent::with_controls(controls)
         };
         if others.filter.is_empty() {
@@ -160,6 +162,19 @@ impl View for Device {
 
     fn device_changed(&mut self) {
         self.options.view = MapView { sort: self.options.view.sort, ..MapView::default() };
+    }
+}
+
+/// Returns a short text of what the map shows, for screen readers; the details panel has a table of
+/// it.
+fn picture_text(entries: &[LegendEntry]) -> String {
+    let mut parts: Vec<(&str, u64)> =
+        entries.iter().filter_map(|entry| Some((&*entry.text, entry.bytes?))).filter(|(_, bytes)| *bytes > 0).collect();
+    sort_by_key(&mut parts, |&(_, bytes)| std::cmp::Reverse(bytes));
+    let parts: Vec<String> = parts.iter().map(|(name, bytes)| format!("{name} {}", ByteSize(*bytes))).collect();
+    match parts.is_empty() {
+        true => "Map of the device's memory".to_owned(),
+        false => format!("Map of the device's memory: {}", parts.join(", ")),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Saving the picture of a view as a file.
 
-use js_sys::Array;
+use js_sys::{Array, Function, Object, Promise, Reflect};
 use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{Blob, BlobPropertyBag, CanvasRenderingContext2d, HtmlCanvasElement};
 
+use super::super::browser::window;
 use super::app::App;
 use super::page::context_2d;
 use super::save::download;
@@ -33,6 +35,11 @@ fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), J
     canvas.set_width(picture.size.0);
     canvas.set_height(picture.size.1);
     draw(picture, pixels, &context_2d(&canvas)?)?;
+    if picture.format == PictureFormat::Clipboard {
+        let app = app.clone();
+        let copied = Closure::once_into_js(move |blob: JsValue| copy_to_clipboard(app, blob));
+        return canvas.to_blob(copied.unchecked_ref());
+    }
     let name = picture.name.clone();
     let finished = Closure::once_into_js(move |blob: JsValue| {
         // Without memory for the file there is no blob.
@@ -41,6 +48,32 @@ fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), J
         }
     });
     canvas.to_blob(finished.unchecked_ref())
+}
+
+/// Writes a picture to the clipboard, and shows a message about it. Without memory for the picture
+/// there is no blob.
+fn copy_to_clipboard(app: App, blob: JsValue) {
+    spawn_local(async move {
+        let message = match write_picture(&blob).await {
+            Ok(()) => "The picture is on the clipboard.",
+            Err(_) => "cannot copy: the browser refused access to the clipboard; save the picture instead",
+        };
+        app.page.show_message(message);
+    });
+}
+
+/// Writes a PNG to the clipboard.
+async fn write_picture(blob: &JsValue) -> Result<(), JsValue> {
+    // Browsers have no clipboard for pages that are neither local nor encrypted.
+    let window = window()?;
+    let clipboard = Reflect::get(&window.navigator(), &"clipboard".into())?;
+    let class: Function = Reflect::get(&window, &"ClipboardItem".into())?.dyn_into()?;
+    let content = Object::new();
+    Reflect::set(&content, &"image/png".into(), blob)?;
+    let item = Reflect::construct(&class, &Array::of1(&content))?;
+    let write: Function = Reflect::get(&clipboard, &"write".into())?.dyn_into()?;
+    let written: Promise = write.call1(&clipboard, &Array::of1(&item))?.dyn_into()?;
+    JsFuture::from(written).await.map(drop)
 }
 
 /// Draws a picture's pixels and its title and legend on a canvas, to save them as PNG.

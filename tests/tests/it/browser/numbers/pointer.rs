@@ -85,7 +85,7 @@ const FUNCTIONS: &str = "
             lines: pointer_text.map(line => line.replaceAll('\\u00a0', ' ')),
             tooltip: tooltip.hidden ? '' : text(tooltip.querySelector('.title')),
             tooltip_rows: rows.map(row => [text(row.querySelector('th')), text(row.querySelector('td'))]),
-            heading: text(details.querySelector('h2')?.cloneNode(true)),
+            heading: text(details.querySelector('h2.subject')?.cloneNode(true)),
             sections: [...details.querySelectorAll('dl')].map(list =>
                 [...list.querySelectorAll('dt')].map(name => [text(name), text(name.nextElementSibling)])),
             summary: text(document.querySelector(`.pane[data-view=${view}] .summary`)),
