@@ -397,16 +397,17 @@ pub fn facts(rows: impl IntoIterator<Item = (impl Into<String>, Node)>) -> Eleme
     list
 }
 
-/// Number of letters at the end of a shortened name that stay: of a file's name and a line number.
-const NAME_END: usize = 14;
+/// Number of letters of a file's name that stay before the line number of a shortened name.
+const NAME_END: usize = 10;
 
-/// Returns the content of an element with a name that is shortened in its middle where it lacks
-/// room: its end, such as a line number, stays, and never breaks.
+/// Returns the content of an element with a name that is shortened where it lacks room. A line
+/// number at its end, and a part of the file's name before it, stays and never breaks.
 pub fn shortened_name(name: &str) -> Vec<Element> {
-    let letters = name.chars().count();
-    let start: String = name.chars().take(letters.saturating_sub(NAME_END)).collect();
-    let end = Element::text(Tag::Span, &name[start.len()..]).with_class("name-end");
-    if start.is_empty() { vec![end] } else { vec![Element::text(Tag::Span, start).with_class("name-start"), end] }
+    let line = name.rfind(':').filter(|&at| name[at + 1..].starts_with(|letter: char| letter.is_ascii_digit()));
+    let Some(line) = line else { return vec![Element::text(Tag::Span, name).with_class("name-start")] };
+    let end = name[..line].char_indices().rev().take(NAME_END).last().map_or(line, |(at, _)| at);
+    let start = (end > 0).then(|| Element::text(Tag::Span, &name[..end]).with_class("name-start"));
+    start.into_iter().chain([Element::text(Tag::Span, &name[end..]).with_class("name-end")]).collect()
 }
 
 /// Creates a swatch, a small area that shows a color.

@@ -1,12 +1,15 @@
-//! Takes the README's pictures: the live demo, and a real recording at its peak.
+//! Takes the README's pictures: a real recording at its peak, the live demo, and an animation of
+//! growth, a failure and its remedy.
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fs;
-use std::path::Path;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use vramscope_tests::fixtures::{self, Fixture};
+use vramscope_tests::fixtures;
 use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
 
 /// Training time before the demo's picture is taken: enough for its steps to show as a rhythm.
@@ -21,9 +24,14 @@ fn main() {
     fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     // One picture in each color scheme.
     save(&folder.join("demo.png"), &live(&Browser::start(window(ColorScheme::Dark))));
-    if let Some(fixture) = Fixture::large("gpt_varlen") {
-        save(&folder.join("gpt_varlen.png"), &peak(&Browser::start(window(ColorScheme::Light)), &fixture));
-    }
+    save(&folder.join("gpt_varlen.png"), &peak(&Browser::start(window(ColorScheme::Light)), &tour("gpt_varlen")));
+    let animated = Window { width: 1040, height: 650, scale: 1, colors: ColorScheme::Light };
+    save(&folder.join("animation.png"), &animation(&Browser::start(animated)));
+}
+
+/// Returns the path of a recording of the tour.
+fn tour(name: &str) -> PathBuf {
+    fixtures::workspace_root().join("tests").join("data").join("tour").join(name).with_extension("vram")
 }
 
 fn save(path: &Path, picture: &[u8]) {
@@ -40,14 +48,88 @@ fn live(browser: &Browser) -> Vec<u8> {
 }
 
 /// Takes a picture of the moment with the most allocated memory.
-fn peak(browser: &Browser, fixture: &Fixture) -> Vec<u8> {
-    let view = Program::start(["view".as_ref(), fixture.path.as_os_str()]);
+fn peak(browser: &Browser, recording: &Path) -> Vec<u8> {
+    let view = Program::start(["view".as_ref(), recording.as_os_str()]);
     let page = Page::open(browser, view.url());
-    page.wait_until("the recording is open", |state| state.events == fixture.events());
+    page.wait_until("the recording is open", |state| state.events > 0);
     let peak = page.run("return window.vramscope.peak()").as_u64().expect("the peak is at an event");
     page.seek(peak);
     // Ends once the recording was analyzed.
     page.run("return window.vramscope.rows('verdict')");
     page.seek(peak);
     browser.screenshot()
+}
+
+/// Duration of the animation's frames that show growth, and of each other frame, in milliseconds.
+const FRAME_MS: (u16, u16) = (500, 2500);
+/// Number of frames that show growth.
+const GROWTH_FRAMES: u64 = 20;
+/// The settings that the animation's last frame simulates.
+const REMEDY: &str = "expandable_segments:True";
+
+/// Takes an animated picture of 20 seconds: a program whose memory grows, a request that fails, and
+/// what a setting would change.
+fn animation(browser: &Browser) -> Vec<u8> {
+    let mut frames = Vec::new();
+    let demo = Program::start(["demo", "--device", "host", "--technique", "keep-outputs"]);
+    let page = Page::open(browser, demo.url());
+    let end = page.wait_until("the program has ended", |state| state.events > 6000).events;
+    page.run("return window.vramscope.rows('verdict').then(() => true)");
+    for frame in 1..=GROWTH_FRAMES {
+        page.seek(end * frame / GROWTH_FRAMES);
+        frames.push((FRAME_MS.0, browser.screenshot()));
+    }
+    let view = Program::start(["view".as_ref(), tour("oom_frag").as_os_str()]);
+    let page = Page::open(browser, view.url());
+    page.wait_until("the recording is open", |state| state.events > 0);
+    page.run("return window.vramscope.rows('verdict').then(() => true)");
+    frames.extend((0..2).map(|_| (FRAME_MS.1, browser.screenshot())));
+    let link = format!("location.hash = location.hash + '&panes=device,whatif;find:{REMEDY}'; return true");
+    page.run(&link);
+    page.wait("the simulated run is shown", "return document.querySelector('.saving') !== null");
+    frames.extend((0..2).map(|_| (FRAME_MS.1, browser.screenshot())));
+    animated_png(&frames)
+}
+
+/// Encodes pictures as an animated PNG: each with its duration in milliseconds. Colors have 5 bits
+/// each, and a frame only the rows that change, so that the file is small.
+fn animated_png(frames: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let pictures: Vec<(u16, u32, u32, Vec<u8>)> = frames
+        .iter()
+        .map(|(ms, picture)| {
+            let mut reader = png::Decoder::new(Cursor::new(picture)).read_info().expect("a PNG");
+            let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
+            let info = reader.next_frame(&mut pixels).expect("pixels");
+            let step = info.color_type.samples();
+            let pixels = pixels.chunks_exact(step).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]);
+            (*ms, info.width, info.height, pixels.map(|level| level & 0xf8 | level >> 5).collect())
+        })
+        .collect();
+    let (_, width, height, _) = pictures[0];
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_compression(png::Compression::High);
+    encoder.set_filter(png::Filter::Adaptive);
+    encoder.set_animated(pictures.len() as u32, 0).expect("frames");
+    let mut writer = encoder.write_header().expect("a header");
+    let mut shown: Cow<'_, [u8]> = Cow::Borrowed(&[]);
+    for (ms, _, _, pixels) in &pictures {
+        let line = width as usize * 3;
+        let is_other = |row: usize| pixels[row * line..][..line] != shown[row * line..][..line];
+        let (first, last) = match shown.is_empty() {
+            true => (0, height as usize - 1),
+            false => {
+                let rows = || (0..height as usize).filter(|&row| is_other(row));
+                (rows().next().unwrap_or(0), rows().next_back().unwrap_or(0))
+            }
+        };
+        writer.set_frame_delay(*ms, 1000).expect("a delay");
+        writer.set_frame_dimension(width, (last - first + 1) as u32).expect("a size");
+        writer.set_frame_position(0, first as u32).expect("a position");
+        writer.write_image_data(&pixels[first * line..(last + 1) * line]).expect("pixels");
+        shown = Cow::Borrowed(pixels);
+    }
+    writer.finish().expect("a complete file");
+    bytes
 }

@@ -41,7 +41,10 @@ impl Bar<'_> {
             bar = bar.with_pattern(pattern, self.style.ink);
         }
         let command = Command::KeepLight(self.memory);
-        let name = Element::button("", command.clone()).with(Attribute::Title, self.name).with_class("link short-name");
+        let name = Element::button("", command.clone())
+            .with(Attribute::Title, self.name)
+            .with(Attribute::AriaLabel, self.name)
+            .with_class("link short-name");
         let name = Element { children: Vec::new(), ..name }.with_children(shortened_name(self.name));
         let number = |text: String| Element::text(Tag::Td, text).with_class("number");
         Element::new(Tag::Tr)

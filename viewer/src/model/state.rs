@@ -184,8 +184,8 @@ impl Model {
         self.recording = file.recording;
         self.recording_changed()?;
         // Users mostly open a recording to find out why a request failed, or what used the memory.
-        let incidents = self.recording.incidents().iter();
-        let failure = incidents.filter(|one| matches!(one.kind, IncidentKind::OutOfMemory { .. })).next();
+        let mut incidents = self.recording.incidents().iter();
+        let failure = incidents.find(|one| matches!(one.kind, IncidentKind::OutOfMemory { .. }));
         match failure.map(|failure| (failure.device, failure.at_event.saturating_add(1))) {
             Some((device, event)) => {
                 self.set_device(device)?;

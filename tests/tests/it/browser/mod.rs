@@ -6,6 +6,7 @@
 mod accessibility;
 mod benchmark;
 mod connection;
+mod first_screen;
 mod fleet;
 mod golden;
 mod layout;
