@@ -118,29 +118,30 @@ impl Findings {
         Some([reserved, stuck, releasable])
     }
 
-    /// Stores the verdict of an analysis. A verdict with another cause replaces the known one once
-    /// several analyses agree, or at once if a request failed.
-    fn update_verdict(&mut self, verdict: Value) {
+    /// Stores the verdict of an analysis. Of a growing recording, a verdict with another cause
+    /// replaces the known one once several analyses agree, or at once if a request failed.
+    fn update_verdict(&mut self, verdict: Value, is_growing: bool) {
         let is_same = |known: &Value| known["cause"] == verdict["cause"] && known["device"] == verdict["device"];
         let is_failure = verdict["cause"].as_str().is_some_and(|cause| cause.starts_with("oom."));
         let times = match &self.other {
             Some((other, times)) if is_same(other) => times + 1,
             _ => 1,
         };
-        if self.verdict.is_null() || is_same(&self.verdict) || is_failure || times >= STEADY_ANALYSES {
+        let is_accepted = !is_growing || is_failure || times >= STEADY_ANALYSES;
+        if self.verdict.is_null() || is_same(&self.verdict) || is_accepted {
             (self.verdict, self.other) = (verdict, None);
         } else {
             self.other = Some((verdict, times));
         }
     }
 
-    /// Stores the analyzer's answer for a recording of `events` events, and returns the new
-    /// problems. Known problems are updated and keep their places in the list.
-    pub fn update(&mut self, events: u64, answer: Result<Value, String>) -> Vec<Value> {
+    /// Stores the analyzer's answer for a recording of `events` events, which may grow, and returns
+    /// the new problems. Known problems are updated and keep their places in the list.
+    pub fn update(&mut self, events: u64, answer: Result<Value, String>, is_growing: bool) -> Vec<Value> {
         self.analyzed_events = Some(events);
         let found = match answer {
             Ok(mut answer) => {
-                self.update_verdict(answer["verdict"].take());
+                self.update_verdict(answer["verdict"].take(), is_growing);
                 self.last_steps = answer["last_steps"].take();
                 let rules = answer["unknown"].as_array().into_iter().flatten();
                 self.unanswered = rules.filter_map(|one| one["rule"].as_str().map(str::to_owned)).collect();
@@ -191,7 +192,7 @@ mod tests {
         let mut findings = Findings::default();
         assert_eq!(findings.last_step(DeviceId(1)), None);
         let step = json!({ "device": 1, "reserved_bytes": 4, "stuck_bytes": 1, "releasable_bytes": 2 });
-        findings.update(100, Ok(json!({ "last_steps": [step], "findings": [] })));
+        findings.update(100, Ok(json!({ "last_steps": [step], "findings": [] })), true);
         assert_eq!(findings.last_step(DeviceId(1)), Some([4, 1, 2]));
         assert_eq!(findings.last_step(DeviceId(0)), None);
     }
@@ -201,7 +202,7 @@ mod tests {
         let mut findings = Findings::default();
         let mut analyze = |cause: &str| {
             let verdict = json!({ "cause": cause, "device": 0 });
-            findings.update(100, Ok(json!({ "verdict": verdict, "findings": [] })));
+            findings.update(100, Ok(json!({ "verdict": verdict, "findings": [] })), true);
             findings.verdict["cause"].as_str().expect("a verdict").to_owned()
         };
         assert_eq!(["healthy", "growth.cache", "healthy"].map(&mut analyze), ["healthy"; 3]);
@@ -214,17 +215,17 @@ mod tests {
     fn repeated_finding_updates_the_known_problem() {
         let mut findings = Findings::default();
         let growth = finding("growth.cache", "low", "blocks of 1 MiB", [90, 100], 5);
-        assert_eq!(findings.update(100, Ok(json!({ "findings": [growth] }))).len(), 1);
+        assert_eq!(findings.update(100, Ok(json!({ "findings": [growth] })), true).len(), 1);
         let later = finding("growth.cache", "medium", "blocks of 1 MiB to 2 MiB", [90, 200], 9);
         let failures =
             [finding("oom.leak", "critical", "a", [150; 2], 1), finding("oom.leak", "critical", "b", [180; 2], 1)];
         let all = json!({ "findings": [later, failures[0], failures[1]] });
-        assert_eq!(findings.update(200, Ok(all.clone())), failures);
+        assert_eq!(findings.update(200, Ok(all.clone()), true), failures);
         assert_eq!(findings.list, [later, failures[0].clone(), failures[1].clone()]);
-        assert_eq!(findings.update(250, Ok(all)).len(), 0);
+        assert_eq!(findings.update(250, Ok(all), true).len(), 0);
         let again = finding("oom.leak", "critical", "a", [150, 240], 1);
-        assert_eq!(findings.update(260, Ok(json!({ "findings": [again] }))).len(), 0, "the failure is repeated");
-        assert!(findings.update(300, Err("no".to_owned())).is_empty() && findings.list.len() == 3);
+        assert_eq!(findings.update(260, Ok(json!({ "findings": [again] })), true).len(), 0, "the failure is repeated");
+        assert!(findings.update(300, Err("no".to_owned()), true).is_empty() && findings.list.len() == 3);
         assert_eq!((findings.analyzed_events, findings.error.as_deref()), (Some(300), Some("no")));
     }
 }

@@ -25,6 +25,12 @@ fn main() {
     // One picture in each color scheme.
     save(&folder.join("demo.png"), &live(&Browser::start(window(ColorScheme::Dark))));
     save(&folder.join("gpt_varlen.png"), &peak(&Browser::start(window(ColorScheme::Light)), &tour("gpt_varlen")));
+    // What docs/memory_viz.md compares: the first screens of three recordings.
+    let first = Window { width: 1280, height: 800, scale: 1, colors: ColorScheme::Light };
+    for name in ["gpt_varlen", "oom_frag", "graphs"] {
+        let path = folder.join("memory_viz").join(format!("first-{name}.png"));
+        save(&path, &first_screen(&Browser::start(first), &tour(name)));
+    }
     let animated = Window { width: 1040, height: 650, scale: 1, colors: ColorScheme::Light };
     save(&folder.join("animation.png"), &animation(&Browser::start(animated)));
 }
@@ -43,7 +49,19 @@ fn live(browser: &Browser) -> Vec<u8> {
     let demo = Program::start(["demo", "--device", "host"]);
     let page = Page::open(browser, demo.url());
     page.wait_until("events arrive", |state| state.live && state.events > 0);
+    page.run("document.getElementById('hints-close').click()");
     thread::sleep(TRAINED);
+    browser.screenshot()
+}
+
+/// Takes a picture of what a user sees after opening a recording.
+fn first_screen(browser: &Browser, recording: &Path) -> Vec<u8> {
+    let view = Program::start(["view".as_ref(), recording.as_os_str()]);
+    let page = Page::open(browser, view.url());
+    page.wait_until("the recording is open", |state| state.events > 0);
+    page.run("document.getElementById('hints-close').click()");
+    page.run("return window.vramscope.rows('verdict').then(() => true)");
+    page.wait("the verdict is shown", "return !document.querySelector('.said').textContent.includes('Looking')");
     browser.screenshot()
 }
 
@@ -57,6 +75,7 @@ fn peak(browser: &Browser, recording: &Path) -> Vec<u8> {
     // Ends once the recording was analyzed.
     page.run("return window.vramscope.rows('verdict')");
     page.seek(peak);
+    page.run("document.getElementById('hints-close').click()");
     browser.screenshot()
 }
 
@@ -73,6 +92,7 @@ fn animation(browser: &Browser) -> Vec<u8> {
     let mut frames = Vec::new();
     let demo = Program::start(["demo", "--device", "host", "--technique", "keep-outputs"]);
     let page = Page::open(browser, demo.url());
+    page.run("document.getElementById('hints-close').click()");
     let end = page.wait_until("the program has ended", |state| state.events > 6000).events;
     page.run("return window.vramscope.rows('verdict').then(() => true)");
     for frame in 1..=GROWTH_FRAMES {
@@ -82,6 +102,7 @@ fn animation(browser: &Browser) -> Vec<u8> {
     let view = Program::start(["view".as_ref(), tour("oom_frag").as_os_str()]);
     let page = Page::open(browser, view.url());
     page.wait_until("the recording is open", |state| state.events > 0);
+    page.run("document.getElementById('hints-close').click()");
     page.run("return window.vramscope.rows('verdict').then(() => true)");
     frames.extend((0..2).map(|_| (FRAME_MS.1, browser.screenshot())));
     let link = format!("location.hash = location.hash + '&panes=device,whatif;find:{REMEDY}'; return true");

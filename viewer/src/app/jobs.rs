@@ -69,6 +69,8 @@ impl Session {
         match (self.model.origin(), findings.analyzed_events) {
             (Origin::Live, Some(_)) => self.next_analysis_in_ms() == Some(0.0),
             (Origin::Live, None) => events >= LIVE_EVENTS.0,
+            // The events since the last analysis of a program that has ended.
+            (Origin::Disconnected, Some(analyzed)) => analyzed < events,
             (_, None) => findings.is_wanted || events <= AUTOMATIC_EVENTS,
             (_, Some(_)) => false,
         }
@@ -122,7 +124,8 @@ impl Session {
                 let pause_ms = (factor * (self.input.clock_ms - self.analysis.job_clock.started_ms)).max(least_ms);
                 self.analysis.job_clock.next_ms = self.input.clock_ms + pause_ms;
                 let is_first = jobs.findings.verdict.is_null();
-                let new = jobs.findings.update(events, answer);
+                let is_growing = self.model.origin() == Origin::Live;
+                let new = jobs.findings.update(events, answer, is_growing);
                 if is_first {
                     self.go_to_failure_of_verdict();
                 }

@@ -78,6 +78,8 @@ impl Session {
             used_bytes: others.fold(reserved, u64::saturating_add),
             reserved_bytes: reserved,
             unused_bytes: unused,
+            is_after_step: last_step.is_some(),
+            largest_free_bytes: model.free_memory().space.largest,
             inconsistencies: model.device_state().inconsistencies(),
             failures: has_events.then_some(failures),
             step,

@@ -22,6 +22,10 @@ pub struct VitalSigns {
     pub reserved_bytes: u64,
     /// Bytes of the pool that are in no block.
     pub unused_bytes: u64,
+    /// Whether the pool's bytes are those after the last complete step.
+    pub is_after_step: bool,
+    /// Size in bytes of the largest free block.
+    pub largest_free_bytes: u64,
     /// Number of events that contradict the recorded memory state, so that figures may be wrong.
     pub inconsistencies: u64,
     /// Number of failed requests; `None` if the recording has no events.
@@ -73,8 +77,8 @@ fn sentences(jobs: &Jobs) -> Vec<Element> {
     let summary = Element::text(Tag::P, summary).with_class("summary");
     // The lines that follow a colon are behind the button that copies them.
     let remedy = text("remedy").map(|remedy| match remedy.strip_suffix(':') {
-        Some(start) => format!("{start}, with the lines to copy."),
-        None => remedy.to_owned(),
+        Some(start) => format!("What helps: {start}, with the lines to copy."),
+        None => format!("What helps: {remedy}"),
     });
     std::iter::once(summary).chain(remedy.map(|remedy| Element::text(Tag::P, remedy).with_class("note"))).collect()
 }
@@ -130,7 +134,7 @@ fn vital_signs(findings: &Findings, signs: &VitalSigns) -> Vec<Element> {
         Some(bytes) => {
             format!("{} of {} ({})", ByteSize(signs.used_bytes), ByteSize(bytes), Percent::of(signs.used_bytes, bytes))
         }
-        None => format!("{} reserved; the GPU's size is not recorded", ByteSize(signs.reserved_bytes)),
+        None => format!("{} reserved; the device's size is not recorded", ByteSize(signs.reserved_bytes)),
     };
     let unused = format!(
         "{} of {} reserved ({})",
@@ -152,8 +156,9 @@ fn vital_signs(findings: &Findings, signs: &VitalSigns) -> Vec<Element> {
         Some(count) => (Count(count).of("request", "requests"), "failure"),
     };
     let mut items = vec![
-        item("GPU full: ", full, ""),
-        item("unused: ", unused, ""),
+        item("device full: ", full, ""),
+        item(if signs.is_after_step { "unused after the last step: " } else { "unused now: " }, unused, ""),
+        item("largest free block: ", ByteSize(signs.largest_free_bytes).to_string(), ""),
         item("growing: ", growth.0.to_owned(), growth.1),
         item("failed: ", failed.0, failed.1),
     ];
@@ -190,6 +195,8 @@ mod tests {
             used_bytes: 2 << 30,
             reserved_bytes: 1 << 30,
             unused_bytes: 256 << 20,
+            is_after_step: false,
+            largest_free_bytes: 128 << 20,
             inconsistencies: 0,
             failures: Some(2),
             step: Some((StepAt::In(3), 9)),
@@ -205,18 +212,18 @@ mod tests {
         });
         let list = [finding("dominant.activations"), finding("waste.reserved"), finding("growth.cache")];
         let unknown = json!([{ "rule": "outside.growth", "needs": "" }]);
-        jobs.findings.update(9, Ok(json!({ "verdict": verdict, "findings": list, "unknown": unknown })));
+        jobs.findings.update(9, Ok(json!({ "verdict": verdict, "findings": list, "unknown": unknown })), false);
         let nodes = elements(&jobs, &signs, None);
         let text = all(&nodes);
-        let expected = "It waits. Set it. Copy the setting Where to look 2 other findings ▾ dominant.activations \
-                        growth.cache GPU full: 2 GiB of 8 GiB (25.0%) unused: 256 MiB of 1 GiB reserved (25.0%) \
-                        growing: yes failed: 2 requests step: 3 of 9";
+        let expected = "It waits. What helps: Set it. Copy the setting Where to look 2 other findings ▾ dominant.activations \
+                        growth.cache device full: 2 GiB of 8 GiB (25.0%) unused now: 256 MiB of 1 GiB reserved (25.0%) \
+                        largest free block: 128 MiB growing: yes failed: 2 requests step: 3 of 9";
         assert_eq!(text.replace('\u{a0}', " "), expected);
         assert!(format!("{nodes:?}").contains("finding 1"), "the evidence of the verdict");
         let none = VitalSigns { device_bytes: None, failures: None, step: None, ..signs };
         let text = plain_text(&elements(&Jobs::default(), &none, Some("It ended.")));
         assert!(
-            text.starts_with("It ended.") && text.contains("not recorded") && text.contains("the GPU's size"),
+            text.starts_with("It ended.") && text.contains("not recorded") && text.contains("the device's size"),
             "{text}"
         );
     }

@@ -12,11 +12,14 @@ use super::app::App;
 use super::page_commands::{self, choose_file, run_text, toggle_help};
 use super::panel::BANDS;
 use super::render::{closest, command_of};
-use super::{controls, dialogs, editor, history, key_presses, linked, splitters, start_page};
+use super::{controls, dialogs, editor, history, key_presses, linked, splitters, start_page, storage};
 use crate::bands::Band;
 use crate::command::{Command, Direction};
 use crate::model::PeakKind;
 use crate::protocol::{Action, Pointer, PointerKind, Surface, ToEngine};
+
+/// Name of the browser's stored setting that hides the hints for new users.
+const HINTS: &str = "hints";
 
 /// Registers all listeners for pointer, keyboard, buttons, files, and changes of the address.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
@@ -161,6 +164,11 @@ fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
     app.on_button("save", page_commands::save)?;
     app.on_button("empty-open", choose_file)?;
     app.on_button("progress-cancel", |app| app.send_with(&ToEngine::CancelOpening, &[]))?;
+    app.page.set_hidden("hints", !storage::load(HINTS).is_empty());
+    app.on_button("hints-close", |app| {
+        storage::store(HINTS, "read");
+        app.page.set_hidden("hints", true);
+    })?;
     app.on_button("message-close", |app| {
         app.page.hide_message();
     })
