@@ -14,6 +14,7 @@ const FILES = [
   "index.html",
   "main.js",
   "manifest.webmanifest",
+  "panels.css",
   "pkg/vramscope_analyzer.js",
   "pkg/vramscope_analyzer_bg.wasm",
   "pkg/vramscope_importer.js",

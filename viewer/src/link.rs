@@ -269,7 +269,7 @@ mod tests {
                 event,
                 axis: AxisKind::ALL.get(axis).copied(),
                 cuts_idle,
-                stack: GroupBy::ALL.get(stack).map(|&by| if stack == 3 { Stacking::Counters } else { Stacking::By(by) }),
+                stack: [Stacking::Counters].into_iter().chain(GroupBy::ALL.map(Stacking::By)).nth(stack),
                 selected: selected.map(|(one, other)| (one.min(other), one.max(other))),
                 range: has_range.then(|| from..from.saturating_add(length)),
                 device: device.map(DeviceId),

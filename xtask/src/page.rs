@@ -14,12 +14,13 @@ use serde_json::Value;
 use crate::shell;
 
 /// The files that opening the page transfers, relative to `www`.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "dom.js",
     "icon.svg",
     "index.html",
     "main.js",
     "manifest.webmanifest",
+    "panels.css",
     "pkg/vramscope_viewer.js",
     "pkg/vramscope_viewer_bg.wasm",
     "start.js",

@@ -134,6 +134,7 @@ fn every_url_in_the_page_is_relative() {
         ("index.html", &["href=\"", "src=\""][..]),
         ("main.js", &["from \"", "fetch(\"", "import(\""]),
         ("style.css", &["url(", "url(\""]),
+        ("panels.css", &["url(", "url(\""]),
     ] {
         let text = std::fs::read_to_string(folder.join(name)).expect("the page has the file");
         for address in prefixes.iter().flat_map(|prefix| quoted(&text, prefix)).filter(|address| !address.is_empty()) {

@@ -31,7 +31,7 @@ fn main() {
         let path = folder.join("memory_viz").join(format!("first-{name}.png"));
         save(&path, &first_screen(&Browser::start(first), &tour(name)));
     }
-    let animated = Window { width: 1040, height: 650, scale: 1, colors: ColorScheme::Light };
+    let animated = Window { width: 960, height: 600, scale: 1, colors: ColorScheme::Light };
     save(&folder.join("animation.png"), &animation(&Browser::start(animated)));
 }
 
@@ -80,9 +80,9 @@ fn peak(browser: &Browser, recording: &Path) -> Vec<u8> {
 }
 
 /// Duration of the animation's frames that show growth, and of each other frame, in milliseconds.
-const FRAME_MS: (u16, u16) = (500, 2500);
+const FRAME_MS: (u16, u16) = (625, 2500);
 /// Number of frames that show growth.
-const GROWTH_FRAMES: u64 = 20;
+const GROWTH_FRAMES: u64 = 16;
 /// The settings that the animation's last frame simulates.
 const REMEDY: &str = "expandable_segments:True";
 
@@ -123,7 +123,8 @@ fn animated_png(frames: &[(u16, Vec<u8>)]) -> Vec<u8> {
             let info = reader.next_frame(&mut pixels).expect("pixels");
             let step = info.color_type.samples();
             let pixels = pixels.chunks_exact(step).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]);
-            (*ms, info.width, info.height, pixels.map(|level| level & 0xf8 | level >> 5).collect())
+            let rounded = |level: u8| ((u16::from(level) * 31 + 127) / 255 * 255 / 31) as u8;
+            (*ms, info.width, info.height, pixels.map(rounded).collect())
         })
         .collect();
     let (_, width, height, _) = pictures[0];
@@ -146,6 +147,8 @@ fn animated_png(frames: &[(u16, Vec<u8>)]) -> Vec<u8> {
             }
         };
         writer.set_frame_delay(*ms, 1000).expect("a delay");
+        // Each setting alone must keep the frame inside of the picture.
+        writer.reset_frame_position().expect("a position");
         writer.set_frame_dimension(width, (last - first + 1) as u32).expect("a size");
         writer.set_frame_position(0, first as u32).expect("a position");
         writer.write_image_data(&pixels[first * line..(last + 1) * line]).expect("pixels");

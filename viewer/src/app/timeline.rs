@@ -100,9 +100,9 @@ impl Session {
         }
     }
 
-    /// Decides which areas the timeline shows unless the user chooses others: live bytes by category
-    /// if most of them have a known one, else the counters. Returns false while that is not known:
-    /// the recording is being read, or has no blocks yet.
+    /// Decides which areas the timeline shows unless the user chooses others: live bytes by
+    /// category if most of them have a known one, else the counters. Returns false while that is
+    /// not known: the recording is being read, or has no blocks yet.
     fn wants_usual_stack(&mut self) -> bool {
         if self.complete_history().is_none() || self.model.device_state().blocks().len() == 0 {
             return false;

@@ -28,8 +28,8 @@ impl Session {
         }
     }
 
-    /// Returns when the watched program ended, and how much of it is kept; `None` while it runs, and
-    /// for files.
+    /// Returns when the watched program ended, and how much of it is kept; `None` while it runs,
+    /// and for files.
     fn ended_text(&self, status: LiveStatus) -> Option<String> {
         let what = match status.connection {
             ConnectionState::Ended => "The program ended",

@@ -67,8 +67,8 @@ pub fn of_failure(jobs: &Jobs, device: DeviceId, event: u64) -> Option<&Value> {
     jobs.findings.list.iter().find(is_about)
 }
 
-/// Returns the section of the page with the list of findings; `None` if it is empty. `is_live` tells
-/// whether the recording still grows; `title_of` returns the title of the view about a topic.
+/// Returns the section of the page with the list of findings; `None` if it is empty. `is_live`
+/// tells whether the recording still grows; `title_of` returns the title of the view about a topic.
 pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme, title_of: fn(Topic) -> &'static str) -> Option<Element> {
     let Findings { list, saves, .. } = &jobs.findings;
     if list.is_empty() && !is_live {

@@ -34,8 +34,8 @@ pub struct VitalSigns {
     pub step: Option<(StepAt, u64)>,
 }
 
-/// Returns the content of the bar; nothing without a recording. `ended` says that the watched program
-/// is gone.
+/// Returns the content of the bar; nothing without a recording. `ended` says that the watched
+/// program is gone.
 pub fn elements(jobs: &Jobs, signs: &VitalSigns, ended: Option<&str>) -> Vec<Node> {
     let findings = &jobs.findings;
     let cause = findings.verdict["cause"].as_str().unwrap_or_default();
@@ -215,7 +215,8 @@ mod tests {
         jobs.findings.update(9, Ok(json!({ "verdict": verdict, "findings": list, "unknown": unknown })), false);
         let nodes = elements(&jobs, &signs, None);
         let text = all(&nodes);
-        let expected = "It waits. What helps: Set it. Copy the setting Where to look 2 other findings ▾ dominant.activations \
+        let expected = "It waits. What helps: Set it. Copy the setting Where to look 2 other findings ▾ \
+                        dominant.activations \
                         growth.cache device full: 2 GiB of 8 GiB (25.0%) unused now: 256 MiB of 1 GiB reserved (25.0%) \
                         largest free block: 128 MiB growing: yes failed: 2 requests step: 3 of 9";
         assert_eq!(text.replace('\u{a0}', " "), expected);

@@ -188,9 +188,9 @@ pub fn draw_placement(bitmap: &mut Bitmap, (line, layout): (&MemoryLine, &Layout
     });
 }
 
-/// Marks the region that a failed request would have needed on a bitmap with the drawn map: a dashed
-/// outline in the color of failures, and a line around each block in its way. Ranges are addresses
-/// and sizes in bytes.
+/// Marks the region that a failed request would have needed on a bitmap with the drawn map: a
+/// dashed outline in the color of failures, and a line around each block in its way. Ranges are
+/// addresses and sizes in bytes.
 pub fn draw_failure(
     bitmap: &mut Bitmap,
     map: (&MemoryLine, &Layout),

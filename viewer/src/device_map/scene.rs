@@ -36,8 +36,8 @@ pub struct MapScene {
 }
 
 impl MapScene {
-    /// Computes the map with the given layout. Visits all memory for the strip. `is_ordered` is true
-    /// if colors show an ordered value.
+    /// Computes the map with the given layout. Visits all memory for the strip. `is_ordered` is
+    /// true if colors show an ordered value.
     #[must_use]
     pub fn new(
         line: &MemoryLine,

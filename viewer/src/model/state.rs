@@ -101,7 +101,7 @@ pub struct Model {
     pub(super) cuts_idle: Option<bool>,
     /// Whether most of the recording is known to be idle time.
     pub(super) is_mostly_idle: bool,
-    /// Whether nobody has left the moment at which the recording was opened.
+    /// Whether the page still shows the moment at which the recording was opened.
     pub(super) is_at_opening: bool,
     /// The areas of the timeline that the user chose; `None` for the usual ones.
     pub(super) stacking: Option<Stacking>,
@@ -197,7 +197,7 @@ impl Model {
         Ok(())
     }
 
-    /// Returns true if nobody has left the moment at which the recording was opened.
+    /// Returns true if the page still shows the moment at which the recording was opened.
     pub fn is_at_opening(&self) -> bool {
         self.is_at_opening
     }

@@ -77,6 +77,10 @@ struct PageWorker<'a> {
 /// server.
 const MANIFEST_LINE: &str = "<link rel=\"manifest\" href=\"./manifest.webmanifest\" crossorigin=\"use-credentials\">\n";
 
+/// The lines of the page's HTML that load its style sheets.
+const STYLE_LINES: &str =
+    "<link rel=\"stylesheet\" href=\"./style.css\">\n<link rel=\"stylesheet\" href=\"./panels.css\">\n";
+
 impl PageWorker<'static> {
     /// Reads the files of the worker `name`; `text` and `bytes` return the file at a path.
     fn read(
@@ -130,7 +134,7 @@ impl PageFiles<'static> {
             later_wasm: bytes("pkg/vramscope_viewer_later_bg.wasm")?,
             bindings: text("pkg/vramscope_viewer.js")?,
             index: text("index.html")?,
-            style: text("style.css")?,
+            style: format!("{}{}", text("style.css")?, text("panels.css")?).into(),
             icon: bytes("icon.svg")?,
             workers: [PageWorker::read("importer", text, bytes)?, PageWorker::read("analyzer", text, bytes)?],
         })
@@ -183,7 +187,7 @@ impl PageFiles<'_> {
             (charset, policy),
             ("<title>vramscope</title>", format!("<title>{} · vramscope</title>", escape_html(name))),
             (MANIFEST_LINE, String::new()),
-            ("<link rel=\"stylesheet\" href=\"./style.css\">", format!("<style>{}</style>", self.style)),
+            (STYLE_LINES, format!("<style>{}</style>\n", self.style)),
             ("<script type=\"module\" src=\"./main.js\"></script>\n", String::new()),
             ("\"./icon.svg\"", icon),
             ("</body>", body_end),

@@ -148,6 +148,6 @@ fn unembeddable_page_files_are_errors() {
         check_error(&PageFiles { bindings: bindings.into(), ..files() }, "script");
     }
     check_error(&PageFiles { style: "a { content: '</style>' }".into(), ..files() }, "style");
-    let index = INDEX.replace("./style.css", "./other.css");
-    check_error(&PageFiles { index: index.into(), ..files() }, "style.css");
+    let index = INDEX.replace("./panels.css", "./other.css");
+    check_error(&PageFiles { index: index.into(), ..files() }, "panels.css");
 }

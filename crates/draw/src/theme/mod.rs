@@ -111,8 +111,8 @@ impl Texture {
         }
     }
 
-    /// Returns the number of pixel columns after which the texture repeats. `scale` is the number of
-    /// pixels per unit of layout.
+    /// Returns the number of pixel columns after which the texture repeats. `scale` is the number
+    /// of pixels per unit of layout.
     #[must_use]
     pub fn period(self, scale: f32) -> i32 {
         let px = |units: f32| ((units * scale).round() as i32).max(1);

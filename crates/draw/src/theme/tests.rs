@@ -147,6 +147,11 @@ fn categories_and_groups_differ_in_every_vision() {
         let names = vramscope_trace::Category::ALL.map(vramscope_trace::Category::name);
         let categories: Vec<_> = names.into_iter().zip(theme.categories).collect();
         check_apart(&categories, 0.098);
+        // What the map shows between blocks of any category; whole free segments are hatched, too.
+        for (name, color) in &categories {
+            let stuck = distance(*color, theme.stuck(1.0));
+            assert!(stuck >= 0.04, "{name} and stuck memory are {stuck:.3} apart");
+        }
         let groups: Vec<_> = theme.groups.map(|color| ("group", color)).into();
         check_apart(&groups, 0.095);
         for index in 0..GROUP_COLORS {

@@ -70,8 +70,8 @@ impl FailureAnalysis {
         Ok(&self.placements)
     }
 
-    /// Returns the failure of a device right before or after which a moment is, and where its request
-    /// was tried; `None` if no request failed then.
+    /// Returns the failure of a device right before or after which a moment is, and where its
+    /// request was tried; `None` if no request failed then.
     ///
     /// # Errors
     /// If an error's moment is not loaded, or cannot be read.
