@@ -103,7 +103,7 @@ pub enum Attribute {
     /// Role for screen readers.
     Role,
     /// The memory that the element stands for, as the text of a
-    /// [`LinkedMemory`](crate::linked_memory::LinkedMemory).
+    /// [`LinkedMemory`].
     Light,
     /// Row (from 0) that a list of which only some rows are in the page scrolls to, and the number
     /// of the request.
@@ -186,9 +186,9 @@ pub struct Element {
     /// Color of a swatch or a bar, as the style sheet's variable `--color`.
     pub color: Option<Color>,
     /// Length of a bar, 0 to 1, as the style sheet's variable `--share`.
-    pub share: Option<f64>,
+    pub share: Option<f32>,
     /// Start of a bar, 0 to 1, as the style sheet's variable `--start`.
-    pub start: Option<f64>,
+    pub start: Option<f32>,
     /// The command that a click runs (for a field: that a change of its value runs, with the value
     /// appended).
     pub command: Option<CommandText>,

@@ -34,7 +34,7 @@ struct Bar<'a> {
 impl Bar<'_> {
     /// Returns the table row with name, bar, bytes and share. A click keeps its memory lit.
     fn row(&self, kept: Option<LinkedMemory>) -> Element {
-        let share = |bytes: u64| Some(bytes as f64 / self.full_width.max(1) as f64);
+        let share = |bytes: u64| Some(bytes as f32 / self.full_width.max(1) as f32);
         let mut bar = Element::new(Tag::I).with_class("part-bar").with_color(self.style.color);
         (bar.start, bar.share) = (share(self.start), share(self.bytes));
         if let Some(pattern) = self.style.pattern() {

@@ -331,7 +331,7 @@ impl Table {
             let text = cell.text();
             let mut element = Element::new(Tag::Td).with_class(class_of(column.kind));
             if column.kind == ColumnKind::Bar {
-                element.share = row.share;
+                element.share = row.share.map(|share| share as f32);
                 element.color = row.color;
             }
             let element = match cell {
