@@ -261,6 +261,10 @@ pub struct PageUpdate {
     pub link: String,
     /// Number of changes of the view so far that are entries of the browser's history.
     pub entry: u64,
+    /// The text of the memory that is lit; `None` without any.
+    pub lit: Option<String>,
+    /// Milliseconds after which another frame is needed, because texts are older than the pictures.
+    pub next_frame_ms: Option<f64>,
     /// Whether another frame is needed at once, because something moves.
     pub is_animated: bool,
     /// Content of the bar above the timeline, if it has changed.

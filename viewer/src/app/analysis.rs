@@ -3,7 +3,7 @@
 use vramscope_insight::history::{History, Progress};
 use vramscope_trace::{ByteSize, Count, FormatError};
 
-use super::parts::{Analysis, HISTORY_LIMIT_BYTES};
+use super::parts::{Analysis, HISTORY_LIMIT_BYTES, Lights};
 use super::session::Session;
 use crate::later;
 use crate::model::{AllDevices, Fetch, Origin};
@@ -39,6 +39,8 @@ impl Session {
         let is_stale = analysis.history.is_stale(recording);
         if is_stale {
             analysis.shared = SharedCaches::default();
+            // Groups may have other numbers.
+            self.details.lights = Lights::default();
             self.views.iter_mut().for_each(|view| view.forget());
             analysis.shown_events = 0;
             analysis.is_at_limit = false;

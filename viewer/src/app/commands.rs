@@ -4,7 +4,7 @@ use vramscope_trace::{DeviceId, FormatError, Recording};
 
 use super::session::{Session, SessionReport};
 use super::timeline_commands::{PAN_FRACTION, ZOOM_FACTOR};
-use crate::command::{AllocationId, Command, Direction, OptionChange, ViewName};
+use crate::command::{AllocationId, Command, Direction, HistoryEffect, OptionChange, ViewName};
 use crate::device_map::ColorBy;
 use crate::model::{Model, PeakKind};
 use crate::view::{PictureInput, Topic};
@@ -29,6 +29,9 @@ impl Session {
     /// # Errors
     /// If it can do nothing now, or the recording cannot be read: a message for the user.
     pub fn execute(&mut self, command: &Command, clock_ms: f64, report: &mut SessionReport) -> Result<(), String> {
+        if command.history_effect() != HistoryEffect::None {
+            self.model.leave_opening();
+        }
         let model = &mut self.model;
         match command {
             Command::Play => model.play_or_pause(clock_ms).map_err(text)?,

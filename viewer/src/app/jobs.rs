@@ -29,8 +29,8 @@ impl Session {
         &self.analysis.jobs
     }
 
-    /// Returns the computation that the page needs next, or `None`.
-    pub fn wanted_job(&mut self) -> Option<Job> {
+    /// Forgets the jobs and their results if another recording is on the page.
+    pub(super) fn reset_jobs(&mut self) {
         let opened = self.model.opened();
         if self.analysis.job_clock.opened != opened {
             let saves = self.analysis.jobs.findings.saves;
@@ -38,6 +38,11 @@ impl Session {
             self.analysis.jobs = Jobs::default();
             self.analysis.jobs.findings.saves = saves;
         }
+    }
+
+    /// Returns the computation that the page needs next, or `None`.
+    pub fn wanted_job(&mut self) -> Option<Job> {
+        self.reset_jobs();
         if self.is_empty() {
             return None;
         }

@@ -16,21 +16,13 @@ impl Session {
     /// Returns the elements that show where the device's memory goes; none without memory.
     pub(super) fn owners_elements(&mut self) -> Vec<Node> {
         let (model, device) = (&self.model, self.model.device());
-        let recording = model.recording();
         let state = model.device_state();
         if state.counters().reserved == 0 && state.blocks().len() == 0 {
             self.details.owners = None;
             return Vec::new();
         }
         let counters = state.counters();
-        let key = [
-            model.opened(),
-            device.0.into(),
-            model.state().event(),
-            counters.reserved,
-            counters.active,
-            recording.end_event(),
-        ];
+        let key = [model.opened(), device.0.into(), model.state().event(), counters.reserved, counters.active];
         let free = model.free_memory();
         let known = self.details.owners.take().filter(|(known, _)| *known == key);
         let tree = match known {
@@ -57,11 +49,10 @@ impl Session {
     pub(super) fn owner_rows(&mut self, event: Option<u64>) -> Result<Vec<OwnerRow>, String> {
         let recording = self.model.recording();
         let mut replay = Replay::new();
-        let event = event.map(|event| event.clamp(recording.first_event(), recording.end_event()));
-        let state = match event {
-            Some(event) => replay.seek(recording, event).map_err(|error| error.to_string())?,
-            None => self.model.state(),
-        };
+        // The state on the screen has the selected device only.
+        let event = event.unwrap_or_else(|| self.model.state().event());
+        let event = event.clamp(recording.first_event(), recording.end_event());
+        let state = replay.seek(recording, event).map_err(|error| error.to_string())?;
         let (info, lines) = (recording.info(), self.analysis.shared.groupings.get(GroupBy::Line, recording));
         let settings = recorded_settings(info);
         let rows = |(id, device): (DeviceId, &DeviceState)| {

@@ -109,7 +109,7 @@ pub(super) struct DetailsPanel {
     /// The memory that pictures and tables light up.
     pub(super) lights: Lights,
     /// The memory of the device as a tree, and its inputs.
-    pub(super) owners: Option<([u64; 6], MemoryPart)>,
+    pub(super) owners: Option<([u64; 5], MemoryPart)>,
     /// The content of the panel that the page has.
     pub(super) sent: Option<Vec<Node>>,
     /// Where the event with this index of this recording freed a block; `None` if it freed none.

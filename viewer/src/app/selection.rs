@@ -4,6 +4,7 @@ use vramscope_insight::events::MatchSearch;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::Allocation;
 
+use super::parts::Lights;
 use super::session::Session;
 use crate::command::{Command, Direction};
 use crate::linked_memory::LinkedMemory;
@@ -18,7 +19,8 @@ impl Session {
             self.model.select_range(None);
         } else if self.model.selection().is_some() {
             self.model.select(None);
-        } else if self.details.lights.kept.take().is_some() {
+        } else if self.details.lights.lit().is_some() {
+            self.details.lights = Lights::default();
             self.model.everything_changed();
         } else if !self.deselect_group() {
             // The view that was used last comes first.
@@ -31,8 +33,12 @@ impl Session {
     /// Lights up the memory that the element under the pointer stands for; `None` when the pointer
     /// leaves it.
     pub(super) fn light(&mut self, memory: Option<LinkedMemory>) {
-        if std::mem::replace(&mut self.details.lights.hovered, memory) != memory {
-            self.model.everything_changed();
+        if std::mem::replace(&mut self.details.lights.hovered, memory) == memory {
+            return;
+        }
+        self.model.moment_changed();
+        if self.model.stack().is_some() {
+            self.model.timeline_changed();
         }
     }
 

@@ -5,7 +5,7 @@ use vramscope_trace::{DeviceId, FormatError};
 use super::display::Display;
 use super::input::Input;
 use super::panes::Panes;
-use super::parts::{Analysis, DetailsPanel, PageFacts, SentPanes, TimelinePanel};
+use super::parts::{Analysis, DetailsPanel, Lights, PageFacts, SentPanes, TimelinePanel};
 use super::view_history::ViewHistory;
 use crate::command::Command;
 use crate::connection::ConnectionState;
@@ -75,17 +75,19 @@ impl Session {
         let is_playing = self.model.tick(request.clock_ms);
         let error = result.and(is_playing.clone().map(|_| ())).err();
         report.messages.extend(error.map(|error| error.to_string()));
-        if self.details.are_texts_late && request.clock_ms >= self.details.next_texts_ms {
+        let is_following = self.model.is_following() && self.model.origin() == Origin::Live;
+        let is_calm = is_following && request.actions.is_empty() && request.clock_ms < self.details.next_texts_ms;
+        if self.details.are_texts_late && !is_calm {
             self.model.moment_changed();
         }
         let mut changes = self.model.take_changes();
         self.update_axis(&mut changes);
         let is_waiting = self.wait_for_exact_timeline(&mut changes);
         let mut update = PageUpdate { is_animated: is_playing.unwrap_or(false) || is_waiting, ..PageUpdate::default() };
-        let is_calm = request.actions.is_empty() && self.model.is_following() && self.model.origin() == Origin::Live;
-        self.details.are_texts_late = is_calm && request.clock_ms < self.details.next_texts_ms;
-        self.draw_frame(changes, facts.status, &mut update);
-        update.is_animated |= self.details.are_texts_late;
+        self.draw_frame(changes, (facts.status, is_calm), &mut update);
+        let wait_ms = (self.details.next_texts_ms - request.clock_ms).max(1.0);
+        update.next_frame_ms = Some(wait_ms).filter(|_| self.details.are_texts_late);
+        update.lit = self.details.lights.lit().map(|memory| memory.to_string());
         update.pane_count = self.panes.count();
         update.lanes = self.lane_count();
         update.state = self.state_json(facts);
@@ -102,7 +104,8 @@ impl Session {
     }
 
     /// Computes and draws what has changed, and adds it to `update`.
-    fn draw_frame(&mut self, changes: Changes, status: LiveStatus, update: &mut PageUpdate) {
+    /// With `is_calm`, texts and tables may stay older than the pictures.
+    fn draw_frame(&mut self, changes: Changes, (status, is_calm): (LiveStatus, bool), update: &mut PageUpdate) {
         let hover_changed = std::mem::take(&mut self.input.hover_changed);
         let has_changed = changes.timeline || changes.moment;
         if !has_changed && !hover_changed {
@@ -114,10 +117,8 @@ impl Session {
         let bases = if has_changed { self.update_pictures() } else { [false; 2] };
         self.draw_pictures(bases, update);
         // The numbers of a live recording change twice a second, so that they can be read.
-        let are_texts_due = hover_changed || !self.details.are_texts_late;
+        let are_texts_due = hover_changed || !is_calm;
         if are_texts_due {
-            self.details.next_texts_ms = self.input.clock_ms + TEXTS_MS;
-            self.details.are_texts_late = false;
             self.update_texts(status);
         }
         self.update_overlay();
@@ -131,12 +132,15 @@ impl Session {
         }
         self.update_timeline_page(update);
         if !are_texts_due {
+            self.details.are_texts_late = true;
             return;
         }
+        self.details.next_texts_ms = self.input.clock_ms + TEXTS_MS;
+        let were_late = std::mem::take(&mut self.details.are_texts_late);
         update.texts = Some(Box::new(self.details.texts.clone()));
         self.update_verdict(status, update);
         self.update_details(update);
-        if has_changed {
+        if has_changed || were_late {
             self.update_panes(update);
         }
     }
@@ -225,6 +229,8 @@ impl Session {
     pub(super) fn notice_recording(&mut self) {
         if std::mem::replace(&mut self.analysis.opened, self.model.opened()) != self.model.opened() {
             self.views.iter_mut().for_each(|view| view.device_changed());
+            self.details.lights = Lights::default();
         }
+        self.reset_jobs();
     }
 }

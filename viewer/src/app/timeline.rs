@@ -24,6 +24,10 @@ use crate::view::{QUIET_FRAMES, SharedCaches, group_styles};
 use super::parts::TimelinePanel;
 use super::session::Session;
 
+/// Number of events after which the usual areas of a live recording's timeline are decided, even if
+/// few categories are known.
+const EVENTS_TO_DECIDE: u64 = 2000;
+
 impl Session {
     /// Returns the timeline on the page; `None` before the first frame.
     pub fn timeline(&self) -> Option<&TimelineScene> {
@@ -85,7 +89,7 @@ impl Session {
             changes.timeline |= is_mostly_idle;
             changes.moment |= is_mostly_idle;
         }
-        if self.timeline.stack_decided != opened && self.wants_usual_stack() {
+        if self.timeline.stack_decided != opened && self.decide_usual_stack() {
             self.timeline.stack_decided = opened;
             changes.timeline |= self.model.stack().is_some();
         }
@@ -103,15 +107,17 @@ impl Session {
     /// Decides which areas the timeline shows unless the user chooses others: live bytes by
     /// category if most of them have a known one, else the counters. Returns false while that is
     /// not known: the recording is being read, or has no blocks yet.
-    fn wants_usual_stack(&mut self) -> bool {
+    fn decide_usual_stack(&mut self) -> bool {
         if self.complete_history().is_none() || self.model.device_state().blocks().len() == 0 {
             return false;
         }
         let (recording, state) = (self.model.recording(), self.model.device_state());
         let grouping = self.analysis.shared.groupings.get(GroupBy::Category, recording);
         let by = knows_categories(grouping, state).then_some(GroupBy::Category);
+        // The first blocks of a program say little about the later ones.
+        let is_early = self.model.origin() == Origin::Live && state.events() < EVENTS_TO_DECIDE;
         self.model.set_usual_stack(by);
-        true
+        by.is_some() || !is_early
     }
 
     /// Converts the visible part of the recording to positions on `scale`; `None` before the first
@@ -218,7 +224,7 @@ impl Session {
     fn stack(&mut self, edges: &[u64]) -> Option<Stack> {
         let (by, device) = (self.model.stack()?, self.model.device());
         let analysis = &mut self.analysis;
-        let SharedCaches { compositions, block_groups, .. } = &mut analysis.shared;
+        let SharedCaches { compositions, block_groups, groupings, .. } = &mut analysis.shared;
         let composition = compositions.get(device, by)?;
         let (columns, groups) = composition.columns(&analysis.history, device, edges)?;
         let groups = groups.to_vec();
@@ -238,12 +244,16 @@ impl Session {
             .zip(styles)
             .map(|(&group, style)| {
                 let name = composition.grouping().cached_name(recording.definitions(), group);
-                let memory = Some(match by {
+                let memory = match by {
                     GroupBy::Category => {
-                        LinkedMemory::Part(PartKind::Category(composition.grouping().category_at(group)))
+                        let category = composition.grouping().category_at(group);
+                        Some(LinkedMemory::Part(PartKind::Category(category)))
                     }
-                    by => LinkedMemory::Group(by, group),
-                });
+                    by => {
+                        let known = groupings.get(by, recording).same_group(composition.grouping(), group);
+                        known.map(|group| LinkedMemory::Group(by, group))
+                    }
+                };
                 let (color, texture, is_dimmed) = (style.color(theme), style.texture(theme), is_dimmed(memory));
                 StackLayer { name, group: Some(group), color, texture, memory, is_dimmed }
             })

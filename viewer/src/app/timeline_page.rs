@@ -5,6 +5,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DurationNs, Percent};
 
 use crate::command::{Command, Field};
+use crate::linked_memory::LinkedMemory;
 use crate::protocol::{PageUpdate, Tooltip};
 use crate::timeline::{AxisKind, Hover, StackLayer, Stacking, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
@@ -116,7 +117,7 @@ impl Session {
                 layers.push((layer, bytes));
             }
         }
-        let entry = |(layer, bytes): &(&StackLayer, u64)| {
+        let entry = |(layer, _): &(&StackLayer, u64)| {
             let item = Element::new(Tag::Li);
             let item = match layer.memory {
                 Some(memory) => {
@@ -124,9 +125,13 @@ impl Session {
                 }
                 None => item,
             };
-            item.with(Attribute::Title, format!("{}: at most {}", layer.name, ByteSize(*bytes)))
+            let name = match layer.memory {
+                Some(LinkedMemory::Part(part)) => part.name(),
+                _ => &*layer.name,
+            };
+            item.with(Attribute::Title, name)
                 .with_child(swatch(layer.color).with_texture(&self.display.theme, layer.texture))
-                .with_child(Element::text(Tag::Span, layer.name.trim_end_matches(" (inferred)")))
+                .with_child(Element::text(Tag::Span, name))
         };
         let mut legend = Element::new(Tag::Ul)
             .with_class("stack-legend")

@@ -1,11 +1,11 @@
-//! The bar with the verdict and the vital signs.
+//! The bar with the verdict and the figures.
 
 use vramscope_insight::pools::DeviceOwners;
 use vramscope_trace::{Count, IncidentKind};
 
 use super::session::Session;
 use crate::connection::ConnectionState;
-use crate::details::verdict::{VitalSigns, elements};
+use crate::details::verdict::{MomentFigures, elements};
 use crate::model::Origin;
 use crate::page_texts::LiveStatus;
 use crate::protocol::PageUpdate;
@@ -17,7 +17,7 @@ impl Session {
         let bar = match self.model.origin() {
             Origin::Empty => Vec::new(),
             _ => {
-                let signs = self.vital_signs();
+                let signs = self.moment_figures();
                 let ended = self.ended_text(status);
                 elements(&self.analysis.jobs, &signs, ended.as_deref())
             }
@@ -55,8 +55,8 @@ impl Session {
         Some(format!("{what}{time}; {} kept.", Count(events).of("event is", "events are")))
     }
 
-    /// Returns the vital signs of the device at the moment.
-    fn vital_signs(&mut self) -> VitalSigns {
+    /// Returns the figures of the device at the moment.
+    fn moment_figures(&mut self) -> MomentFigures {
         let step = self.complete_history().is_some().then(|| self.step_at_moment()).flatten();
         let model = &self.model;
         let (recording, device) = (model.recording(), model.device());
@@ -73,7 +73,8 @@ impl Session {
             Some([reserved, stuck, releasable]) => [reserved, stuck.saturating_add(releasable)],
             None => [owners.reserved_bytes, model.free_memory().space.total],
         };
-        VitalSigns {
+        MomentFigures {
+            device,
             device_bytes: owners.device_bytes,
             used_bytes: others.fold(reserved, u64::saturating_add),
             reserved_bytes: reserved,

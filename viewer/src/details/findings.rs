@@ -30,11 +30,12 @@ pub fn topic(finding: &Value) -> Topic {
     }
 }
 
-/// Returns the part of the device's memory that a finding is about; `None` if it is about blocks of
-/// one site.
+/// Returns the part of the device's memory that a finding is about; `None` if it is about blocks,
+/// or about no part.
 pub fn memory_part(finding: &Value) -> Option<PartKind> {
     let id = finding["id"].as_str().unwrap_or_default();
     let category = match id.split_once('.')? {
+        ("fragmentation", "ignored_threshold") | ("waste", "rounding") => return None,
         ("fragmentation", _) => return Some(PartKind::Stuck),
         ("waste", _) => return Some(PartKind::Releasable),
         ("outside", _) => return Some(PartKind::Outside),

@@ -2,6 +2,7 @@
 //! lines of the program that hold most.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use vramscope_draw::Theme;
@@ -44,11 +45,11 @@ impl Bar<'_> {
         let name = Element::button("", command.clone())
             .with(Attribute::Title, self.name)
             .with(Attribute::AriaLabel, self.name)
+            .with(Attribute::AriaPressed, (kept == Some(self.memory)).to_string())
             .with_class("link short-name");
         let name = Element { children: Vec::new(), ..name }.with_children(shortened_name(self.name));
         let number = |text: String| Element::text(Tag::Td, text).with_class("number");
         Element::new(Tag::Tr)
-            .with(Attribute::AriaSelected, (kept == Some(self.memory)).to_string())
             .with_light(self.memory)
             .with_command(command)
             .with_child(Element::new(Tag::Th).with(Attribute::Scope, "row").with_child(name))
@@ -117,11 +118,12 @@ struct HolderLine {
 /// Returns the lines that hold memory of the pool, largest first.
 fn holders(pool: &MemoryPart) -> Vec<HolderLine> {
     let mut lines: Vec<HolderLine> = Vec::new();
+    let mut index_of: HashMap<u32, usize> = HashMap::new();
     for category in &pool.parts {
         let PartKind::Category(kind) = category.kind else { continue };
         for line in &category.parts {
             let Some(group) = line.group else { continue };
-            match lines.iter_mut().find(|known| known.group == group) {
+            match index_of.get(&group).and_then(|&index| lines.get_mut(index)) {
                 Some(known) => {
                     known.bytes = known.bytes.saturating_add(line.bytes);
                     if line.bytes > known.category.1 {
@@ -129,6 +131,7 @@ fn holders(pool: &MemoryPart) -> Vec<HolderLine> {
                     }
                 }
                 None => {
+                    index_of.insert(group, lines.len());
                     let (name, bytes) = (line.name.clone(), line.bytes);
                     lines.push(HolderLine { name, group, bytes, category: (kind, bytes) });
                 }
@@ -143,7 +146,7 @@ fn holders(pool: &MemoryPart) -> Vec<HolderLine> {
 /// `kept` the memory that a click has lit, `holders_view` the name of the view with all lines.
 pub fn elements(tree: &MemoryPart, theme: &Theme, kept: Option<LinkedMemory>, holders_view: &'static str) -> Vec<Node> {
     let Some(pool) = tree.find(PartKind::Reserved) else { return Vec::new() };
-    let whole = if tree.kind == PartKind::Device { tree } else { pool };
+    let whole = if tree.parts.len() > 1 { tree } else { pool };
     let mut nodes = vec![Element::text(Tag::H2, format!("Where {} go", ByteSize(whole.bytes))).into()];
     if tree.parts.len() > 1 {
         nodes.push(table("Owners of the device's memory", bars_of(tree, false, theme), kept).into());

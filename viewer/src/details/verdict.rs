@@ -2,7 +2,7 @@
 //! signs of the moment.
 
 use serde_json::Value;
-use vramscope_trace::{ByteSize, Count, Percent};
+use vramscope_trace::{ByteSize, Count, DeviceId, Percent};
 
 use super::findings::finding_of_verdict;
 use crate::command::{Command, PageCommand};
@@ -12,7 +12,9 @@ use crate::ui::{Attribute, Element, Node, Tag};
 
 /// What a quick look at the memory of a device must tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VitalSigns {
+pub struct MomentFigures {
+    /// The device.
+    pub device: DeviceId,
     /// Bytes of the device; `None` if they are not recorded.
     pub device_bytes: Option<u64>,
     /// Bytes of the device that are not free, as far as they are recorded: at least the reserved
@@ -36,10 +38,11 @@ pub struct VitalSigns {
 
 /// Returns the content of the bar; nothing without a recording. `ended` says that the watched
 /// program is gone.
-pub fn elements(jobs: &Jobs, signs: &VitalSigns, ended: Option<&str>) -> Vec<Node> {
+pub fn elements(jobs: &Jobs, signs: &MomentFigures, ended: Option<&str>) -> Vec<Node> {
     let findings = &jobs.findings;
     let cause = findings.verdict["cause"].as_str().unwrap_or_default();
     let kind = match cause {
+        _ if findings.error.is_some() => "quiet",
         "" | "healthy" | "no_history" | "unknown" => "quiet",
         cause if cause.starts_with("oom.") => "failure",
         _ => "found",
@@ -47,9 +50,9 @@ pub fn elements(jobs: &Jobs, signs: &VitalSigns, ended: Option<&str>) -> Vec<Nod
     let said = Element::new(Tag::Div).with_class("said").with_children(sentences(jobs));
     let actions = Element::new(Tag::Div).with_class("actions").with_children(actions(findings));
     let list = Element::new(Tag::Ul)
-        .with_class("vital-signs")
-        .with(Attribute::AriaLabel, "Vital signs of the device's memory")
-        .with_children(vital_signs(findings, signs));
+        .with_class("moment-figures")
+        .with(Attribute::AriaLabel, "Figures of the device's memory")
+        .with_children(moment_figures(findings, signs));
     let class = format!("verdict-line {kind}");
     let ended = ended.map(|text| {
         let save = Element::button("Save", Command::Page(PageCommand::Save));
@@ -70,7 +73,7 @@ fn sentences(jobs: &Jobs) -> Vec<Element> {
         let status = match (jobs.running == Some(Job::Findings), analyzed_events) {
             (true, _) => "Looking for problems…",
             (false, None) => "Not examined for problems yet.",
-            (false, Some(_)) => "The examination for problems said nothing.",
+            (false, Some(_)) => "The analysis returned no verdict.",
         };
         return vec![Element::text(Tag::P, status).with_class("summary").with(Attribute::Role, "status")];
     };
@@ -122,8 +125,8 @@ fn actions(findings: &Findings) -> Vec<Element> {
     actions
 }
 
-/// Returns the vital signs: how full, how much is unused, growth, failures, and the step.
-fn vital_signs(findings: &Findings, signs: &VitalSigns) -> Vec<Element> {
+/// Returns the figures: how full, how much is unused, growth, failures, and the step.
+fn moment_figures(findings: &Findings, signs: &MomentFigures) -> Vec<Element> {
     let item = |name: &str, value: String, class: &'static str| {
         Element::new(Tag::Li)
             .with_class(class)
@@ -143,7 +146,8 @@ fn vital_signs(findings: &Findings, signs: &VitalSigns) -> Vec<Element> {
         Percent::of(signs.unused_bytes, signs.reserved_bytes)
     );
     let id = |finding: &Value| finding["id"].as_str().unwrap_or_default().to_owned();
-    let grows = findings.list.iter().any(|finding| id(finding).starts_with("growth."));
+    let is_of_device = |finding: &&Value| finding["device"] == u64::from(signs.device.0);
+    let grows = findings.list.iter().filter(is_of_device).any(|finding| id(finding).starts_with("growth."));
     let growth = match findings.analyzed_events {
         _ if grows => ("yes", "found"),
         None => ("not examined yet", ""),
@@ -188,9 +192,10 @@ mod tests {
     use crate::ui::plain_text;
 
     #[test]
-    fn bar_says_verdict_remedy_and_vital_signs() {
+    fn bar_says_verdict_remedy_and_moment_figures() {
         let mut jobs = Jobs::default();
-        let signs = VitalSigns {
+        let signs = MomentFigures {
+            device: DeviceId(0),
             device_bytes: Some(8 << 30),
             used_bytes: 2 << 30,
             reserved_bytes: 1 << 30,
@@ -221,7 +226,7 @@ mod tests {
                         largest free block: 128 MiB growing: yes failed: 2 requests step: 3 of 9";
         assert_eq!(text.replace('\u{a0}', " "), expected);
         assert!(format!("{nodes:?}").contains("finding 1"), "the evidence of the verdict");
-        let none = VitalSigns { device_bytes: None, failures: None, step: None, ..signs };
+        let none = MomentFigures { device_bytes: None, failures: None, step: None, ..signs };
         let text = plain_text(&elements(&Jobs::default(), &none, Some("It ended.")));
         assert!(
             text.starts_with("It ended.") && text.contains("not recorded") && text.contains("the device's size"),

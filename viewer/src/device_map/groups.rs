@@ -91,6 +91,12 @@ impl BlockGroups {
         known.map_or(GroupStyle::Other, |known| GroupStyle::Group(self.index_of_group(known) as usize))
     }
 
+    /// Returns the number in `other`, a grouping of the same recording by the same property, of the
+    /// group with the number `group`; `None` if it is not a group there.
+    pub fn group_in(&self, other: &mut Grouping, group: u32) -> Option<u32> {
+        other.same_group(&self.grouping, group)
+    }
+
     /// Returns the number of the group at an index of the fixed order; `None` beyond the last one.
     pub fn group_at(&self, index: u32) -> Option<u32> {
         self.order.get(index as usize).copied()

@@ -5,6 +5,7 @@ use vramscope_draw::picture::px;
 use vramscope_draw::{Align, Rect, Typesetter};
 use vramscope_trace::{Block, ByteSize, DeviceState, PoolKind};
 
+use super::hit::hit_at;
 use super::layout::Layout;
 use super::memory_kind::{KindId, MemoryKind};
 use super::memory_line::MemoryLine;
@@ -105,7 +106,7 @@ pub(super) fn of_blocks(
             layout.areas(start, end - start).filter(|area| area.y1 <= layout.map.y1 && area.y0 >= layout.map.y0);
         let Some(area) = areas.max_by_key(|area| (area.width(), -area.y0)) else { continue };
         let room = area.width() - 2 * px(PADDING);
-        let texts = match failed.and_then(|failed| shortage(line, span.kind, (start, end), failed)) {
+        let texts = match failed.and_then(|failed| shortage(line, device, (span.kind, start), failed)) {
             Some(texts) => texts,
             None => texts_of(line, device, span.kind, (start, end), name),
         };
@@ -123,13 +124,15 @@ pub(super) fn of_blocks(
 /// missing. `None` for other memory.
 fn shortage(
     line: &MemoryLine,
-    kind: KindId,
-    (start, end): (u64, u64),
+    device: &DeviceState,
+    (kind, start): (KindId, u64),
     (pool, request): (PoolKind, u64),
 ) -> Option<Vec<String>> {
     let is_free = matches!(kind.kind(), MemoryKind::Stuck(_) | MemoryKind::Releasable);
     let segment = line.parts.get(line.part_at(start)?)?.segment?;
-    let (size, missing) = (ByteSize(end - start), request.checked_sub(end - start)?);
+    // Whole pages of an expandable segment are a part of the free block.
+    let bytes = hit_at(device, line.address_at(start)?)?.size;
+    let (size, missing) = (ByteSize(bytes), request.checked_sub(bytes)?);
     if !is_free || segment.pool.kind != pool || missing == 0 {
         return None;
     }

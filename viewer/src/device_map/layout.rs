@@ -141,7 +141,11 @@ impl Layout {
         let map = Rect::new(x0, y0, x1, (height - px(2.0)).max(y0 + 1));
         let row_height = px(ROW).max(2);
         let rows = f64::from((map.height() / row_height).max(1));
-        let pool = if line.pool_bytes() == 0 { line.end().max(1) } else { line.pool_bytes() };
+        let pool = match (line.pool_bytes(), line.largest_pool_bytes()) {
+            (0, 0) => line.end().max(1),
+            (0, largest) => largest,
+            (pool, _) => pool,
+        };
         let largest_pool = line.largest_pool_bytes().max(pool);
         let bytes = line.end().max(largest_pool);
         let of_pool = fitting_row_bytes(line, pool, largest_pool, rows);

@@ -197,6 +197,11 @@ impl Model {
         Ok(())
     }
 
+    /// Notes that the user has done something since the recording was opened.
+    pub fn leave_opening(&mut self) {
+        self.is_at_opening = false;
+    }
+
     /// Returns true if the page still shows the moment at which the recording was opened.
     pub fn is_at_opening(&self) -> bool {
         self.is_at_opening

@@ -9,6 +9,7 @@ use serde_json::Value;
 use vramscope_trace::Category;
 use vramscope_viewer::app::{PageFacts, Session, SessionReport};
 use vramscope_viewer::device_map::{Fill, MemoryKind};
+use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{FrameRequest, Screen, Surface};
 use vramscope_viewer::ui::{Attribute, Element, Tag};
 use vramscope_viewer::views::device::Device;
@@ -16,7 +17,7 @@ use vramscope_viewer::views::device::Device;
 use crate::testing::page::{attribute, elements, run, text};
 use crate::testing::rows::{number, rows};
 use crate::testing::samples::Sample;
-use crate::testing::{command, open_bytes, sample_session};
+use crate::testing::{chunks, command, open, open_bytes, sample_session};
 
 /// Number of moments of each recording that are compared.
 const MOMENTS: u32 = 20;
@@ -165,10 +166,55 @@ fn bars_light_up_their_memory() {
     let frame = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
     assert!(session.pixels(Surface::Left) == lit);
     let rows = frame.details.expect("the bar is marked");
-    let is_kept = |row: &Element| attribute(row, Attribute::AriaSelected) == Some("true");
+    let is_kept = |row: &Element| attribute(row, Attribute::AriaPressed) == Some("true");
     let kept: Vec<String> =
-        elements(&rows, Tag::Tr).into_iter().filter(|row| is_kept(row)).map(Element::text_content).collect();
+        elements(&rows, Tag::Button).into_iter().filter(|row| is_kept(row)).map(Element::text_content).collect();
     assert!(kept.len() == 1 && kept[0].starts_with("activation"), "{kept:?}");
     assert!(pixels(&mut session, &["light stuck"]) != lit, "the pointer comes first");
     assert!(pixels(&mut session, &["light", "deselect"]) == plain);
+}
+
+#[test]
+fn every_device_has_rows_without_a_moment() {
+    let mut session = open("two_devices.pickle.gz");
+    let owners = rows(&mut session, "owners", "{}");
+    check_sums(&owners);
+    let with_lines =
+        |device: u64| owners.iter().any(|row| number(row, "device") == device && string(row, "kind") == "line");
+    assert!(with_lines(0) && with_lines(1), "{owners:?}");
+}
+
+#[test]
+fn failures_are_visited_in_a_circle() {
+    let mut session = open("tour/oom_frag.vram");
+    let failures: Vec<u64> = session.model.marks().incidents().iter().map(|one| one.at_event + 1).collect();
+    assert_eq!(session.model.state().event(), failures[0], "the recording opens at its first failure");
+    let _ = run(&mut session, &["last", "failure 1"]);
+    assert_eq!(session.model.state().event(), failures[0]);
+    let _ = run(&mut session, &["first", "failure -1"]);
+    assert_eq!(Some(&session.model.state().event()), failures.last());
+}
+
+#[test]
+fn live_texts_change_twice_a_second() {
+    let mut session = Session::default();
+    session.model.reset("live", Origin::Live);
+    let screen = Screen { sizes: [(900, 100), (900, 420), (0, 0)], ..Screen::default() };
+    let mut screen = Some(screen);
+    let mut sent = Vec::new();
+    for (number, chunk) in (1u32..).zip(chunks(150_000)) {
+        session.model.push(&chunk.bytes).expect("a valid recording");
+        let clock_ms = 20.0 * f64::from(number);
+        let request = FrameRequest { clock_ms, screen: screen.take(), ..FrameRequest::default() };
+        let frame = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
+        assert!(!frame.pictures.is_empty(), "pictures change with every frame");
+        assert_eq!(frame.texts.is_none(), frame.next_frame_ms.is_some(), "late texts are announced");
+        sent.extend(frame.texts.map(|_| clock_ms));
+    }
+    let pauses: Vec<f64> = sent.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.len() >= 4 && pauses.iter().all(|pause| (500.0..=520.0).contains(pause)), "{sent:?}");
+    // Without further events, the texts follow once their time has come.
+    let request = FrameRequest { clock_ms: 1e6, ..FrameRequest::default() };
+    let frame = session.frame(&request, &PageFacts::default(), &mut SessionReport::default());
+    assert!(frame.texts.is_some() && frame.next_frame_ms.is_none());
 }

@@ -150,7 +150,9 @@ fn categories_and_groups_differ_in_every_vision() {
         // What the map shows between blocks of any category; whole free segments are hatched, too.
         for (name, color) in &categories {
             let stuck = distance(*color, theme.stuck(1.0));
-            assert!(stuck >= 0.04, "{name} and stuck memory are {stuck:.3} apart");
+            // Temporaries have a texture.
+            let least = if *name == "temporary" { 0.04 } else { 0.078 };
+            assert!(stuck >= least, "{name} and stuck memory are {stuck:.3} apart");
         }
         let groups: Vec<_> = theme.groups.map(|color| ("group", color)).into();
         check_apart(&groups, 0.095);

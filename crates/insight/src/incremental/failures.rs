@@ -1,7 +1,9 @@
 //! The out-of-memory errors of a recording and the placements of requests, kept between calls.
 
 use vramscope_pool::Settings;
-use vramscope_trace::{ByteSize, Counters, DeviceId, DeviceState, FormatError, Recording, Replay};
+use vramscope_trace::{
+    ByteSize, Counters, DeviceId, DeviceState, FormatError, Incident, IncidentKind, Recording, Replay,
+};
 
 use crate::failures::{Failure, Failures};
 use crate::placement::{Placement, PlacementRequest, placement, recorded_settings};
@@ -70,7 +72,7 @@ impl FailureAnalysis {
         Ok(&self.placements)
     }
 
-    /// Returns the failure of a device right before or after which a moment is, and where its
+    /// Returns the failure of a device at which, or right before which, a moment is, and where its
     /// request was tried; `None` if no request failed then.
     ///
     /// # Errors
@@ -81,7 +83,19 @@ impl FailureAnalysis {
         device: DeviceId,
         moment: u64,
     ) -> Result<Option<(&Failure, Option<&Placement>)>, FormatError> {
-        let is_there = |failure: &Failure| failure.device == device && failure.event.abs_diff(moment) <= 1;
+        // Almost no moment is one of a failure.
+        let events = moment.saturating_sub(1)..=moment;
+        let is_failure = |one: &Incident| {
+            matches!(one.kind, IncidentKind::OutOfMemory { .. })
+                && one.device == device
+                && events.contains(&one.at_event)
+        };
+        if !recording.incidents().iter().any(is_failure) {
+            return Ok(None);
+        }
+        let is_there = |failure: &Failure| {
+            failure.device == device && (failure.event == moment || failure.event == moment.saturating_add(1))
+        };
         let failures = self.failures(recording)?.failures();
         let exact = failures.iter().position(|failure| is_there(failure) && failure.event == moment);
         let Some(index) = exact.or_else(|| failures.iter().position(is_there)) else { return Ok(None) };

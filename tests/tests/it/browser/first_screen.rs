@@ -35,7 +35,7 @@ fn verdict_remedy_and_evidence_are_one_click_away() {
     page.wait("the verdict is shown", "return document.querySelector('.verdict-line.found') !== null");
     assert!(text(&page, "#verdict .said .summary").contains("wasted"));
     for (sign, value) in [("unused now", "7.85 GiB reserved"), ("growing", "no"), ("failed", "no"), ("step", "of 30")] {
-        let script = "return [...document.querySelectorAll('.vital-signs li')].map(item => item.textContent)";
+        let script = "return [...document.querySelectorAll('.moment-figures li')].map(item => item.textContent)";
         let signs: Vec<String> = page.json(script);
         let line = signs.iter().find(|line| line.starts_with(sign)).expect("a sign");
         assert!(line.contains(value), "{line}");
@@ -51,8 +51,8 @@ fn verdict_remedy_and_evidence_are_one_click_away() {
         "the evidence is beside the map",
         "return document.querySelector('#pane-right').dataset.view === 'fragmentation'",
     );
-    page.wait("its memory is lit", "return document.querySelector('.parts [aria-selected=true]') !== null");
-    assert_eq!(text(&page, ".parts [aria-selected=true] th"), "whole free segments");
+    page.wait("its memory is lit", "return document.querySelector('.parts [aria-pressed=true]') !== null");
+    assert_eq!(text(&page, ".parts [aria-pressed=true]"), "whole free segments");
 }
 
 #[test]

@@ -89,7 +89,9 @@ pub(super) fn failure_card(context: &Context<'_>, shared: &mut SharedCaches) -> 
         card = card.with_child(Element::text(Tag::H2, title)).with_child(list);
     }
     let verdict = &context.jobs.findings.verdict;
-    let line = verdict["remedy_lines"][0].as_str().unwrap_or_default();
+    let is_about = verdict["device"] == u64::from(context.device.0)
+        && verdict["cause"].as_str().is_some_and(|cause| cause.starts_with("oom."));
+    let line = verdict["remedy_lines"][0].as_str().filter(|_| is_about).unwrap_or_default();
     if let Some((_, setting)) = line.split_once("PYTORCH_CUDA_ALLOC_CONF=") {
         let setting = setting.trim_matches('"');
         let command = Command::Try(setting.to_owned());

@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use vramscope_draw::{Canvas, Theme};
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::placement::recorded_settings;
-use vramscope_insight::pools::{DeviceOwners, PartKind, RequestSizes, UnfitShares};
+use vramscope_insight::pools::{DeviceOwners, PartKind};
 use vramscope_insight::query::Now;
 use vramscope_pool::Settings;
-use vramscope_trace::{Block, ByteSize, Count, DeviceId, DeviceState, RecordingInfo};
+use vramscope_trace::{Block, ByteSize, Count, DeviceState, RecordingInfo};
 
 use super::failure::{self, FailedRequest};
+use super::requests::Requests;
 use crate::command::{Command, OptionChange};
 use crate::device_map::{
     self, AgeScale, AgeUnit, ColorBy, Highlight, Hit, Layout, LegendEntry, LineContent, MapContent, MapControl,
@@ -20,13 +21,11 @@ use crate::device_map::{
 use crate::link::PaneLink;
 use crate::linked_memory::LinkedMemory;
 use crate::view::{
-    Context, Options, PictureFrame, PictureInput, PictureKey, RowWindow, SharedCaches, StoredOptions, Work, fit,
+    Context, Options, PictureFrame, PictureInput, PictureKey, RowWindow, SharedCaches, StoredOptions, fit,
 };
 
 /// Exponent of the wheel's zoom factor: the map zooms faster than the timeline.
 const ZOOM_SPEED: i32 = 2;
-/// Number of allocations that are read for each event of a slice of work.
-const ROWS_PER_EVENT: u64 = 4;
 
 /// The device map's picture.
 #[derive(Default)]
@@ -55,34 +54,12 @@ pub(super) struct Picture {
     selected: Option<Hit>,
 }
 
-/// The sizes that the program requests, as far as the history has been read.
-#[derive(Default)]
-struct Requests {
-    /// The recording's history and the device that `sizes` are of.
-    source: Option<(DeviceId, u64)>,
-    sizes: RequestSizes,
-    /// Number of requests when the map last changed because of them.
-    shown: u32,
-}
-
-impl Requests {
-    /// Returns the device and the number of the history that requests in a context are of.
-    fn source_of(context: &Context<'_>) -> (DeviceId, u64) {
-        (context.device, context.history.generation())
-    }
-
-    /// Returns true if the sizes are of the context's device and history.
-    fn are_of(&self, context: &Context<'_>) -> bool {
-        self.source == Some(Self::source_of(context))
-    }
-}
-
 /// The view "Device". Its filter is a size: it shows where a request of that size would fit.
 #[derive(Default)]
 pub struct Device {
     pub(super) options: MapOptions,
     pub(super) picture: Picture,
-    requests: Requests,
+    pub(super) requests: Requests,
     /// The settings of the allocator, and their recorded text.
     settings: Option<(String, Settings)>,
     /// The property that colors show unless the user chooses one; `None` until blocks are known.
@@ -130,35 +107,6 @@ impl StoredOptions for MapOptions {
 }
 
 impl Device {
-    /// Adds the sizes of up to `max_events` times [`ROWS_PER_EVENT`] further allocations. The map
-    /// changes once all are added.
-    pub(super) fn read_requests(&mut self, context: &Context<'_>, max_events: u64) -> Work {
-        let requests = &mut self.requests;
-        if !requests.are_of(context) {
-            *requests = Requests { source: Some(Requests::source_of(context)), ..Requests::default() };
-        }
-        let Some(lifetimes) = context.lifetimes().filter(|_| context.is_history_complete) else {
-            return Work::default();
-        };
-        let max_rows = u32::try_from(max_events.saturating_mul(ROWS_PER_EVENT)).unwrap_or(u32::MAX);
-        let known = requests.sizes.count();
-        let is_complete = requests.sizes.step(lifetimes, max_rows);
-        let has_changed = is_complete && requests.sizes.count() != requests.shown;
-        if has_changed {
-            requests.shown = requests.sizes.count();
-        }
-        Work { has_more: !is_complete && requests.sizes.count() != known, has_changed }
-    }
-
-    /// Returns how much of the requested memory does not fit into free memory. Unless another view
-    /// has read the whole history, the live blocks count as requests.
-    fn unfit_shares(&self, context: &Context<'_>) -> UnfitShares {
-        match self.requests.are_of(context) && self.requests.shown > 0 {
-            true => self.requests.sizes.unfit_shares(),
-            false => RequestSizes::of_blocks(context.state).unfit_shares(),
-        }
-    }
-
     /// Returns the property that colors show, as far as it is known.
     pub(super) fn known_color(&self) -> ColorBy {
         self.options.color_by.or(self.usual_color).unwrap_or_default()
@@ -309,7 +257,7 @@ impl Device {
             ..MapContent::new(context.state, context.definitions())
         };
         let owners = DeviceOwners::new(recording.info(), context.device, context.state);
-        let unfit = self.unfit_shares(context);
+        let unfit = self.requests.unfit_shares(context);
         let settings = self.recorded_settings(recording.info());
         let largest_pool = recording.series(context.device).map_or(0, |series| series.peak_reserved().bytes);
         let line = LineContent {
@@ -321,6 +269,14 @@ impl Device {
         };
         let line = MemoryLine::new(&mut content, &line);
         self.picture.legend = device_map::legend(&content, &line);
+        // Elements name groups by the numbers that all views share.
+        for entry in &mut self.picture.legend {
+            if let Some(LinkedMemory::Group(by, group)) = entry.memory {
+                let shown = shared.block_groups.get(by, recording, context.all_devices);
+                let known = shown.group_in(shared.groupings.get(by, recording), group);
+                entry.memory = known.map(|group| LinkedMemory::Group(by, group));
+            }
+        }
         self.picture.line = line;
     }
 

@@ -6,6 +6,7 @@ mod failure;
 mod map;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod page_tests;
+mod requests;
 
 use vramscope_draw::{Canvas, Theme};
 use vramscope_trace::sort::sort_by_key;
@@ -109,7 +110,7 @@ impl View for Device {
         _shared: &mut SharedCaches,
         max_events: u64,
     ) -> Result<Work, FormatError> {
-        Ok(self.read_requests(context, max_events))
+        Ok(self.requests.read(context, max_events))
     }
 
     fn update_picture(&mut self, context: &Context<'_>, shared: &mut SharedCaches, frame: &PictureFrame<'_>) -> bool {

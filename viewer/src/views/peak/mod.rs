@@ -132,7 +132,7 @@ fn moment_facts(
                 let of_all = format!("{} of {}", Count(ordinal), Count(step_count as u64));
                 if step.number == ordinal { of_all } else { format!("number {} ({of_all})", step.number) }
             }
-            None => "before the first step, or between two".to_owned(),
+            None => "in no step".to_owned(),
         };
         rows.push(("step", text.into()));
     }

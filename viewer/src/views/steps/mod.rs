@@ -300,7 +300,7 @@ fn heading(context: &Context<'_>, memory: &[StepMemory], position: usize, row: &
         unbroken_size(row.allocated_bytes)
     );
     if !row.step.event_numbers().contains(&context.moment) {
-        text = format!("The moment is between two steps; this is the nearest. {text}");
+        text = format!("The moment is in no step; this is the nearest. {text}");
     }
     let text = Element::text(Tag::P, format!("{text}peak {} at ", unbroken_size(row.peak_bytes)))
         .with_child(event_link(row.peak_event))

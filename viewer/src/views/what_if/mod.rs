@@ -232,18 +232,22 @@ fn saving(answer: &Value) -> Option<Element> {
     let (recorded, simulated) = (&answer["recorded"], &answer["simulated"]);
     let number = |run: &Value, name: &str| run[name].as_u64();
     let (before, after) = (number(recorded, "peak_reserved_bytes")?, number(simulated, "peak_reserved_bytes")?);
+    let failed = [number(simulated, "ooms").unwrap_or(0), number(recorded, "ooms").unwrap_or(0)];
+    let requests = |count: u64| Count(count).of("failed request", "failed requests");
     let amount = match before.cmp(&after) {
+        // Fewer failed requests matter more than bytes.
+        _ if failed[0] < failed[1] => format!("avoids {}", requests(failed[1] - failed[0])),
+        _ if failed[0] > failed[1] => format!("{} more", requests(failed[0] - failed[1])),
         Ordering::Greater => format!("saves {}", ByteSize(before - after)),
         Ordering::Equal => "saves nothing".to_owned(),
         Ordering::Less => format!("needs {} more", ByteSize(after - before)),
     };
     let mut text = format!("{} reserved at most instead of {}", ByteSize(after), ByteSize(before));
-    let failed = [number(simulated, "ooms").unwrap_or(0), number(recorded, "ooms").unwrap_or(0)];
     if failed != [0; 2] {
-        let [after, before] = failed.map(Count);
-        text += &format!("; {after} failed requests instead of {before}");
+        text += &format!("; {} instead of {}", requests(failed[0]), Count(failed[1]));
     }
-    let line = format!("export PYTORCH_CUDA_ALLOC_CONF={}", answer["alloc_conf"].as_str().unwrap_or_default());
+    let conf = answer["alloc_conf"].as_str().unwrap_or_default().replace(' ', "");
+    let line = format!("export PYTORCH_CUDA_ALLOC_CONF={conf}");
     let copy = Element::button("Copy the setting", Command::Page(PageCommand::Copy(line.clone())))
         .with(Attribute::Key, "setting")
         .with(Attribute::Title, line)

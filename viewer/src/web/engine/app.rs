@@ -240,7 +240,11 @@ impl App {
             .iter()
             .map(|(surface, ..)| buffer_with(state.session.pixels(*surface), &mut state.buffers))
             .collect();
+        let next_frame_ms = frame.next_frame_ms;
         self.send_with(&FromEngine::Frame(Box::new(frame)), &pixels, &pixels);
+        if let Some(delay_ms) = next_frame_ms {
+            self.send(&FromEngine::FrameWanted(delay_ms));
+        }
         self.show_messages(&report);
         if !pixels.is_empty() {
             state.frame_ms = now_ms() - began_ms;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use js_sys::{Function, JSON, Promise};
 use wasm_bindgen::prelude::*;
-use web_sys::{Document, Element, Event, EventTarget, MessagePort, ResizeObserver};
+use web_sys::{Document, Element, Event, EventTarget, File, MessagePort, ResizeObserver};
 
 use super::super::browser::{now_ms, window};
 use super::super::listener::Listener;
@@ -94,6 +94,8 @@ pub(super) struct Inner {
     pub(super) is_choosing_second: Cell<bool>,
     /// The search that the user has begun before its field is on the page.
     pub(super) early_search: RefCell<Option<EarlySearch>>,
+    /// The second of several dropped files, and their number, until the first one is open.
+    pub(super) second_file: RefCell<Option<(File, u32)>>,
     /// The text of the memory that is lit because the pointer or the focus is on a linked element.
     pub(super) lit: RefCell<Option<String>>,
     /// Whether the key before was the first one of two.
@@ -223,6 +225,7 @@ impl App {
     /// Shows a frame that the engine has drawn, and updates the browser's history.
     pub(super) fn show_frame(&self, mut update: PageUpdate, pixels: &[JsValue]) {
         let (link, entry) = (std::mem::take(&mut update.link), update.entry);
+        let lit = update.lit.take();
         let is_wanted = self.show_content(update, pixels) | self.is_frame_wanted.take();
         if self.is_frame_urgent.take() {
             self.request_frame(now_ms());
@@ -232,6 +235,7 @@ impl App {
         if self.early_search.borrow().is_some() {
             self.finish_early_search();
         }
+        self.page.mark_lit(lit.as_deref());
         self.update_history(link, entry);
     }
 

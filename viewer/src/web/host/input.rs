@@ -264,6 +264,16 @@ fn close_export(app: &App) {
     let _ = app.page.query("details.export[open]").map(|menu| menu.remove_attribute("open"));
 }
 
+/// Compares the recording on the page, which has just been opened, with the second of several
+/// dropped files.
+pub(super) fn compare_dropped(app: &App) {
+    let Some((second, count)) = app.second_file.take() else { return };
+    compare_file(app, &second);
+    if count > 2 {
+        app.page.show_message(&format!("Only two of {count} files are open: the second is compared with the first."));
+    }
+}
+
 /// Compares the recording on the page with a file.
 fn compare_file(app: &App, file: &File) {
     let number = app.state.borrow_mut().history.keep_file(file);
@@ -305,12 +315,6 @@ fn listen_to_files(app: &App) -> Result<(), JsValue> {
         if let Some(dropped) = start_page::dropped(app, &data) {
             page_commands::open_file(app, &dropped);
         }
-        if let Some(second) = second {
-            compare_file(app, &second);
-        }
-        if count > 2 {
-            app.page
-                .show_message(&format!("Only two of {count} files are open: the second is compared with the first."));
-        }
+        *app.second_file.borrow_mut() = second.map(|second| (second, count));
     })
 }

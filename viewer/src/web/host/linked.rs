@@ -3,13 +3,11 @@
 use wasm_bindgen::prelude::*;
 use web_sys::{Element, Event, EventTarget, FocusEvent};
 
+use super::super::browser::run_after;
 use super::app::App;
 use super::render::closest;
 use crate::command::Command;
 use crate::ui::Attribute;
-
-/// The class of lit elements.
-const LIT: &str = "lit";
 
 /// Registers the listeners of a part of the page whose elements may stand for memory.
 pub(super) fn listen(app: &App, root: &EventTarget) -> Result<(), JsValue> {
@@ -18,7 +16,8 @@ pub(super) fn listen(app: &App, root: &EventTarget) -> Result<(), JsValue> {
     }
     app.on(root, "pointerleave", |app: &App, _: Event| light(app, None))?;
     app.on(root, "focusout", |app: &App, event: FocusEvent| {
-        if event.related_target().is_none() {
+        let next = event.related_target().and_then(|next| next.dyn_into::<Element>().ok());
+        if next.is_none_or(|next| next.closest(&format!("[{}]", Attribute::Light.name())).ok().flatten().is_none()) {
             light(app, None);
         }
     })
@@ -35,27 +34,9 @@ fn light(app: &App, text: Option<String>) {
     if *app.lit.borrow() == text {
         return;
     }
-    mark(app, text.as_deref());
     let memory = text.as_deref().and_then(|text| text.parse().ok());
     *app.lit.borrow_mut() = text;
-    app.command(Command::Light(memory));
-}
-
-/// Marks the elements that stand for a memory, and no others.
-fn mark(app: &App, text: Option<&str>) {
-    let elements = |selector: &str| {
-        let list = app.page.document.query_selector_all(selector).ok();
-        let count = list.as_ref().map_or(0, web_sys::NodeList::length);
-        (0..count).filter_map(move |index| list.as_ref()?.item(index)?.dyn_into::<Element>().ok()).collect::<Vec<_>>()
-    };
-    for element in elements(&format!(".{LIT}")) {
-        let _ = element.class_list().remove_1(LIT);
-    }
-    let Some(text) = text else { return };
-    let name = Attribute::Light.name();
-    for element in elements(&format!("[{name}]")) {
-        if element.get_attribute(name).as_deref() == Some(text) {
-            let _ = element.class_list().add_1(LIT);
-        }
-    }
+    // Browsers also report a lost focus while a frame changes the page.
+    let app = app.clone();
+    run_after(0, move || app.command(Command::Light(memory)));
 }

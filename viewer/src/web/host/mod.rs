@@ -108,7 +108,11 @@ fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
         FromEngine::Picture(surface, picture) => save_picture::save(app, surface, &picture),
         FromEngine::Sources(sources) => {
             start_page::opened(app, &sources);
+            let is_file = matches!(sources.recording, RecordingSource::File(_));
             app.state.borrow_mut().history.shown.0 = sources;
+            if is_file {
+                input::compare_dropped(app);
+            }
         }
         FromEngine::WentBack => app.went_back(),
         FromEngine::LoadControls => controls::load_commands(app),

@@ -10,12 +10,16 @@ use web_sys::{
 };
 
 use crate::protocol::PageStage;
+use crate::ui::Attribute;
 
 /// Heading of the page before a recording is opened.
 const START_TITLE: &str = "Drop a recording here";
 /// Text below the heading of the page before a recording is opened.
 const START_TEXT: &str =
     "or choose one. Nothing leaves this machine. When a running program serves this page, it shows live memory.";
+
+/// The class of elements whose memory is lit.
+const LIT: &str = "lit";
 
 /// The elements of a pane.
 pub(super) struct PaneElements {
@@ -118,6 +122,27 @@ impl Page {
     /// Returns the first element that a CSS selector matches.
     pub(super) fn query(&self, selector: &str) -> Option<Element> {
         self.document.query_selector(selector).ok().flatten()
+    }
+
+    /// Marks the elements that stand for the memory with a text, and no others.
+    pub(super) fn mark_lit(&self, text: Option<&str>) {
+        let elements = |selector: &str| {
+            let list = self.document.query_selector_all(selector).ok();
+            let count = list.as_ref().map_or(0, web_sys::NodeList::length);
+            (0..count)
+                .filter_map(move |index| list.as_ref()?.item(index)?.dyn_into::<Element>().ok())
+                .collect::<Vec<_>>()
+        };
+        let name = Attribute::Light.name();
+        let is_lit = |element: &Element| text.is_some() && element.get_attribute(name).as_deref() == text;
+        for element in elements(&format!(".{LIT}")).iter().filter(|element| !is_lit(element)) {
+            let _ = element.class_list().remove_1(LIT);
+        }
+        if text.is_some() {
+            for element in elements(&format!("[{name}]")).iter().filter(|element| is_lit(element)) {
+                let _ = element.class_list().add_1(LIT);
+            }
+        }
     }
 
     /// Sets the text of the element `id`; does nothing if it is missing. Markup in the text is not
