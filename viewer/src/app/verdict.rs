@@ -5,6 +5,7 @@ use vramscope_trace::{Count, IncidentKind};
 
 use super::session::Session;
 use crate::connection::ConnectionState;
+use crate::details::incomplete_history;
 use crate::details::verdict::{MomentFigures, elements};
 use crate::model::Origin;
 use crate::page_texts::LiveStatus;
@@ -81,6 +82,11 @@ impl Session {
             unused_bytes: unused,
             is_after_step: last_step.is_some(),
             largest_free_bytes: model.free_memory().space.largest,
+            incomplete_history: recording
+                .info()
+                .device(device)
+                .is_some_and(|info| !info.history_complete)
+                .then(|| incomplete_history(recording)),
             inconsistencies: model.device_state().inconsistencies(),
             failures: has_events.then_some(failures),
             step,

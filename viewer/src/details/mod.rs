@@ -380,7 +380,7 @@ pub fn names_of_origin(info: &RecordingInfo) -> [&'static str; 2] {
 
 /// Returns a sentence about a recording that does not begin with the program's first allocation:
 /// why earlier events are missing.
-fn incomplete_history(recording: &Recording) -> &'static str {
+pub fn incomplete_history(recording: &Recording) -> &'static str {
     match recording.first_event() {
         0 => "Recording began after memory was in use; earlier history is missing",
         _ => "This is a part of a longer recording: earlier events are not in it",

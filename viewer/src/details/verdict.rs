@@ -28,6 +28,8 @@ pub struct MomentFigures {
     pub is_after_step: bool,
     /// Size in bytes of the largest free block.
     pub largest_free_bytes: u64,
+    /// Why the history does not begin with the program's first allocation; `None` if it does.
+    pub incomplete_history: Option<&'static str>,
     /// Number of events that contradict the recorded memory state, so that figures may be wrong.
     pub inconsistencies: u64,
     /// Number of failed requests; `None` if the recording has no events.
@@ -166,6 +168,9 @@ fn moment_figures(findings: &Findings, signs: &MomentFigures) -> Vec<Element> {
         item("growing: ", growth.0.to_owned(), growth.1),
         item("failed: ", failed.0, failed.1),
     ];
+    if let Some(text) = signs.incomplete_history {
+        items.push(item("history: ", text.to_owned(), ""));
+    }
     if signs.inconsistencies > 0 {
         let text = format!(
             "{} contradict the memory state: figures may be wrong",
@@ -202,6 +207,7 @@ mod tests {
             unused_bytes: 256 << 20,
             is_after_step: false,
             largest_free_bytes: 128 << 20,
+            incomplete_history: None,
             inconsistencies: 0,
             failures: Some(2),
             step: Some((StepAt::In(3), 9)),

@@ -343,7 +343,7 @@ fn what_ring_held_before_recording_began() {
     let answer = [
         format!("{} in {} blocks live at this moment", size(held.bytes), held.blocks),
         row(["allocated before recording began", &size(bytes), &share, &blocks.to_string()]),
-        row(["history", "Recording began after memory was in use; earlier history is missing"]),
+        "Recording began after memory was in use; earlier history is missing".to_owned(),
     ];
     Walk::start(&["ring"]).press(HOME).press('3').expect("before-recording", &answer);
 }
