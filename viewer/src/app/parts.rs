@@ -9,6 +9,7 @@ use vramscope_insight::pools::MemoryPart;
 use vramscope_trace::{DeviceId, SiteId};
 
 use crate::command::Direction;
+use crate::connection::ConnectionState;
 use crate::device_map::Hit;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
@@ -102,6 +103,8 @@ pub(super) struct DetailsPanel {
     pub(super) hovered: Option<Hit>,
     /// The page's clock from which texts and tables of a followed live recording may change again.
     pub(super) next_texts_ms: f64,
+    /// The state of the connection that the texts tell.
+    pub(super) shown_connection: ConnectionState,
     /// Whether texts and tables are older than the pictures.
     pub(super) are_texts_late: bool,
     /// The bar with the verdict that the page has.

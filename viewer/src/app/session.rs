@@ -76,7 +76,14 @@ impl Session {
         let error = result.and(is_playing.clone().map(|_| ())).err();
         report.messages.extend(error.map(|error| error.to_string()));
         let is_following = self.model.is_following() && self.model.origin() == Origin::Live;
-        let is_calm = is_following && request.actions.is_empty() && request.clock_ms < self.details.next_texts_ms;
+        let is_calm = is_following
+            && request.actions.is_empty()
+            && request.clock_ms < self.details.next_texts_ms
+            && facts.status.connection == self.details.shown_connection;
+        // The page tells a new state of the connection at once.
+        if is_following && facts.status.connection != self.details.shown_connection {
+            self.model.moment_changed();
+        }
         if self.details.are_texts_late && !is_calm {
             self.model.moment_changed();
         }
@@ -136,6 +143,7 @@ impl Session {
             return;
         }
         self.details.next_texts_ms = self.input.clock_ms + TEXTS_MS;
+        self.details.shown_connection = status.connection;
         let were_late = std::mem::take(&mut self.details.are_texts_late);
         update.texts = Some(Box::new(self.details.texts.clone()));
         self.update_verdict(status, update);
