@@ -1,5 +1,5 @@
-//! The bar at the top of the page: what to say first about the recording, what helps, and the vital
-//! signs of the moment.
+//! The bar at the top of the page: what to say first about the recording, what helps, and the
+//! figures of the moment.
 
 use serde_json::Value;
 use vramscope_trace::{ByteSize, Count, DeviceId, Percent};
@@ -40,7 +40,7 @@ pub struct MomentFigures {
 
 /// Returns the content of the bar; nothing without a recording. `ended` says that the watched
 /// program is gone.
-pub fn elements(jobs: &Jobs, signs: &MomentFigures, ended: Option<&str>) -> Vec<Node> {
+pub fn elements(jobs: &Jobs, figures: &MomentFigures, ended: Option<&str>) -> Vec<Node> {
     let findings = &jobs.findings;
     let cause = findings.verdict["cause"].as_str().unwrap_or_default();
     let kind = match cause {
@@ -54,7 +54,7 @@ pub fn elements(jobs: &Jobs, signs: &MomentFigures, ended: Option<&str>) -> Vec<
     let list = Element::new(Tag::Ul)
         .with_class("moment-figures")
         .with(Attribute::AriaLabel, "Figures of the device's memory")
-        .with_children(moment_figures(findings, signs));
+        .with_children(moment_figures(findings, figures));
     let class = format!("verdict-line {kind}");
     let ended = ended.map(|text| {
         let save = Element::button("Save", Command::Page(PageCommand::Save));
@@ -128,27 +128,32 @@ fn actions(findings: &Findings) -> Vec<Element> {
 }
 
 /// Returns the figures: how full, how much is unused, growth, failures, and the step.
-fn moment_figures(findings: &Findings, signs: &MomentFigures) -> Vec<Element> {
+fn moment_figures(findings: &Findings, figures: &MomentFigures) -> Vec<Element> {
     let item = |name: &str, value: String, class: &'static str| {
         Element::new(Tag::Li)
             .with_class(class)
             .with_child(Element::text(Tag::Span, name).with_class("name"))
             .with_child(Element::text(Tag::Span, value).with_class("value"))
     };
-    let full = match signs.device_bytes {
+    let full = match figures.device_bytes {
         Some(bytes) => {
-            format!("{} of {} ({})", ByteSize(signs.used_bytes), ByteSize(bytes), Percent::of(signs.used_bytes, bytes))
+            format!(
+                "{} of {} ({})",
+                ByteSize(figures.used_bytes),
+                ByteSize(bytes),
+                Percent::of(figures.used_bytes, bytes)
+            )
         }
-        None => format!("{} reserved; the device's size is not recorded", ByteSize(signs.reserved_bytes)),
+        None => format!("{} reserved; the device's size is not recorded", ByteSize(figures.reserved_bytes)),
     };
     let unused = format!(
         "{} of {} reserved ({})",
-        ByteSize(signs.unused_bytes),
-        ByteSize(signs.reserved_bytes),
-        Percent::of(signs.unused_bytes, signs.reserved_bytes)
+        ByteSize(figures.unused_bytes),
+        ByteSize(figures.reserved_bytes),
+        Percent::of(figures.unused_bytes, figures.reserved_bytes)
     );
     let id = |finding: &Value| finding["id"].as_str().unwrap_or_default().to_owned();
-    let is_of_device = |finding: &&Value| finding["device"] == u64::from(signs.device.0);
+    let is_of_device = |finding: &&Value| finding["device"] == u64::from(figures.device.0);
     let grows = findings.list.iter().filter(is_of_device).any(|finding| id(finding).starts_with("growth."));
     let growth = match findings.analyzed_events {
         _ if grows => ("yes", "found"),
@@ -156,29 +161,29 @@ fn moment_figures(findings: &Findings, signs: &MomentFigures) -> Vec<Element> {
         Some(_) if findings.unanswered.iter().any(|rule| rule == "growth") => ("cannot be told", ""),
         Some(_) => ("no", ""),
     };
-    let failed = match signs.failures {
+    let failed = match figures.failures {
         None => ("not recorded".to_owned(), ""),
         Some(0) => ("no".to_owned(), ""),
         Some(count) => (Count(count).of("request", "requests"), "failure"),
     };
     let mut items = vec![
         item("device full: ", full, ""),
-        item(if signs.is_after_step { "unused after the last step: " } else { "unused now: " }, unused, ""),
-        item("largest free block: ", ByteSize(signs.largest_free_bytes).to_string(), ""),
+        item(if figures.is_after_step { "unused after the last step: " } else { "unused now: " }, unused, ""),
+        item("largest free block: ", ByteSize(figures.largest_free_bytes).to_string(), ""),
         item("growing: ", growth.0.to_owned(), growth.1),
         item("failed: ", failed.0, failed.1),
     ];
-    if let Some(text) = signs.incomplete_history {
+    if let Some(text) = figures.incomplete_history {
         items.push(item("history: ", text.to_owned(), ""));
     }
-    if signs.inconsistencies > 0 {
+    if figures.inconsistencies > 0 {
         let text = format!(
             "{} contradict the memory state: figures may be wrong",
-            Count(signs.inconsistencies).of("event", "events")
+            Count(figures.inconsistencies).of("event", "events")
         );
         items.push(item("recording: ", text, "found"));
     }
-    items.extend(signs.step.map(|(number, steps)| {
+    items.extend(figures.step.map(|(number, steps)| {
         let text = match number {
             StepAt::In(number) => format!("{} of {}", Count(number), Count(steps)),
             StepAt::After(number) => format!("after {} of {}", Count(number), Count(steps)),
@@ -199,7 +204,7 @@ mod tests {
     #[test]
     fn bar_says_verdict_remedy_and_moment_figures() {
         let mut jobs = Jobs::default();
-        let signs = MomentFigures {
+        let figures = MomentFigures {
             device: DeviceId(0),
             device_bytes: Some(8 << 30),
             used_bytes: 2 << 30,
@@ -213,7 +218,7 @@ mod tests {
             step: Some((StepAt::In(3), 9)),
         };
         let all = |nodes: &[Node]| Element { children: nodes.to_vec(), ..Element::new(Tag::Div) }.text_content();
-        let text = all(&elements(&jobs, &signs, None));
+        let text = all(&elements(&jobs, &figures, None));
         assert!(text.contains("Not examined") && text.contains("Look for problems"), "{text}");
         let finding =
             |id: &str| json!({ "id": id, "device": 0, "events": [1, 2], "bytes": 3, "site": "a", "summary": id });
@@ -224,7 +229,7 @@ mod tests {
         let list = [finding("dominant.activations"), finding("waste.reserved"), finding("growth.cache")];
         let unknown = json!([{ "rule": "outside.growth", "needs": "" }]);
         jobs.findings.update(9, Ok(json!({ "verdict": verdict, "findings": list, "unknown": unknown })), false);
-        let nodes = elements(&jobs, &signs, None);
+        let nodes = elements(&jobs, &figures, None);
         let text = all(&nodes);
         let expected = "It waits. What helps: Set it. Copy the setting Where to look 2 other findings ▾ \
                         dominant.activations \
@@ -232,7 +237,7 @@ mod tests {
                         largest free block: 128 MiB growing: yes failed: 2 requests step: 3 of 9";
         assert_eq!(text.replace('\u{a0}', " "), expected);
         assert!(format!("{nodes:?}").contains("finding 1"), "the evidence of the verdict");
-        let none = MomentFigures { device_bytes: None, failures: None, step: None, ..signs };
+        let none = MomentFigures { device_bytes: None, failures: None, step: None, ..figures };
         let text = plain_text(&elements(&Jobs::default(), &none, Some("It ended.")));
         assert!(
             text.starts_with("It ended.") && text.contains("not recorded") && text.contains("the device's size"),

@@ -112,8 +112,13 @@ impl MemoryPart {
     /// Creates a part from its parts. Those without bytes are left out.
     fn of_parts(kind: PartKind, parts: impl IntoIterator<Item = Self>) -> Self {
         let parts: Vec<Self> = parts.into_iter().filter(|part| part.bytes > 0).collect();
-        let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes));
+        let bytes = Self::total(&parts);
         Self { parts, ..Self::leaf(kind, bytes) }
+    }
+
+    /// Returns the bytes of some parts together.
+    fn total(parts: &[Self]) -> u64 {
+        parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes))
     }
 
     /// Returns the part of a kind among this part and its parts; `None` if it has no bytes.
@@ -164,10 +169,11 @@ pub fn memory_tree(owners: &DeviceOwners, free: FreeMemory, lines: &[GroupRow]) 
         .collect();
     let stuck = MemoryPart::leaf(PartKind::Stuck, free.stuck_bytes);
     let releasable = MemoryPart::leaf(PartKind::Releasable, free.space.total.saturating_sub(free.stuck_bytes));
-    let pool = MemoryPart::of_parts(PartKind::Reserved, [stuck, releasable].into_iter().chain(categories));
-    let unexplained = owners.reserved_bytes.saturating_sub(pool.bytes);
-    let unexplained = MemoryPart::leaf(PartKind::Unknown, unexplained);
-    let pool = MemoryPart::of_parts(PartKind::Reserved, pool.parts.into_iter().chain([unexplained]));
+    let mut held = vec![stuck, releasable];
+    held.extend(categories);
+    let unexplained = owners.reserved_bytes.saturating_sub(MemoryPart::total(&held));
+    held.push(MemoryPart::leaf(PartKind::Unknown, unexplained));
+    let pool = MemoryPart::of_parts(PartKind::Reserved, held);
     let others = [
         (PartKind::Outside, owners.outside_bytes),
         (PartKind::OtherProcesses, owners.others_bytes),
@@ -206,7 +212,7 @@ pub fn owner_rows(tree: &MemoryPart, process: &str, device: DeviceId) -> Vec<Own
     rows
 }
 
-/// Appends the row of a part below `path` and those of its parts.
+/// Appends the row of a part below `path` and the rows of its parts.
 fn add_rows(part: &MemoryPart, path: &str, process: &str, device: DeviceId, rows: &mut Vec<OwnerRow>) {
     let name = part.name.replace('%', "%25").replace('/', "%2F");
     let path = if path.is_empty() { name } else { format!("{path}/{name}") };
