@@ -51,6 +51,7 @@ mod pane_link;
 pub mod pane_sizes;
 pub mod playback;
 pub mod protocol;
+mod row_order;
 pub mod saved_picture;
 pub mod span;
 #[cfg(all(test, not(target_arch = "wasm32")))]

@@ -261,8 +261,8 @@ pub struct PageUpdate {
     pub link: String,
     /// Number of changes of the view so far that are entries of the browser's history.
     pub entry: u64,
-    /// The text of the memory that is lit; `None` without any.
-    pub lit: Option<String>,
+    /// The texts of the memory that is lit.
+    pub lit: Vec<String>,
     /// Milliseconds after which another frame is needed, because texts are older than the pictures.
     pub next_frame_ms: Option<f64>,
     /// Whether another frame is needed at once, because something moves.

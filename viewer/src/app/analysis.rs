@@ -214,7 +214,12 @@ impl Session {
             later::request();
             return None;
         }
-        Some(self.with_views(|views, context, shared| compute(views.get_mut(view), context, shared)))
+        let lit = self.details.lights.lit_on(self.panes.surface_of(view)).first().copied();
+        Some(
+            self.with_views(|views, context, shared| {
+                compute(views.get_mut(view), &Context { lit, ..*context }, shared)
+            }),
+        )
     }
 
     /// Calls `compute` with all views, their inputs, and the results that they share.
@@ -246,7 +251,7 @@ impl Session {
             jobs,
             comparison: &model.comparison,
             selected_group: model.selected_group(),
-            lit: details.lights.lit(),
+            lit: details.lights.lit().first().copied(),
             theme: &display.theme,
             typesetter: &display.typesetter,
             editor: details.editor.as_ref(),

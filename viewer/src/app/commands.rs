@@ -99,7 +99,7 @@ impl Session {
             Command::DeselectAllocation => model.select(None),
             Command::Deselect => self.deselect(),
             Command::Group(by, group, moment) => self.select_group((*by, *group), *moment)?,
-            Command::Light(memory) => self.light(*memory),
+            Command::Light(memory) => self.light(memory.iter().copied().collect(), None),
             Command::KeepLight(memory) => self.keep_light(*memory),
             Command::Event(direction) => self.go_to_event(*direction)?,
             Command::Device(device) => self.set_device(*device).map_err(text)?,

@@ -5,7 +5,9 @@ use vramscope_insight::evidence::Evidence;
 use super::parts::SentPanes;
 use super::session::Session;
 use crate::command::{Command, Field};
+use crate::model::Origin;
 use crate::protocol::{PageUpdate, PaneContent};
+use crate::row_order::keep_row_order;
 use crate::saved_picture::PictureFormat;
 use crate::ui::{Attribute, Element, Tag};
 use crate::view::{ViewContent, select};
@@ -15,12 +17,23 @@ impl Session {
     /// Computes the contents of the panes and adds changed contents to `update`.
     pub(super) fn update_panes(&mut self, update: &mut PageUpdate) {
         for (pane, view) in self.panes.views().into_iter().enumerate() {
-            let content = view.map(|view| self.pane_content(pane, view)).unwrap_or_default();
+            let mut content = view.map(|view| self.pane_content(pane, view)).unwrap_or_default();
+            if let Some(before) = self.sent.contents[pane].as_ref().filter(|_| self.keeps_row_order()) {
+                keep_row_order(&mut content.content, &before.content);
+            }
             if self.sent.contents[pane].as_ref() != Some(&content) {
                 self.sent.contents[pane] = Some(content.clone());
                 update.panes[pane] = Some(content);
             }
         }
+    }
+
+    /// Returns true while a table of a live recording keeps the order of its rows: the pointer is on
+    /// a row.
+    fn keeps_row_order(&self) -> bool {
+        let lights = &self.details.lights;
+        let is_on_element = lights.source.is_none() && !lights.hovered.is_empty();
+        is_on_element && self.model.is_following() && self.model.origin() == Origin::Live
     }
 
     /// Makes the next frame send all contents, because the page has lost them.

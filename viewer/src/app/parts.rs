@@ -15,7 +15,7 @@ use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
 use crate::linked_memory::LinkedMemory;
 use crate::page_texts::{LiveStatus, PageTexts};
-use crate::protocol::{PaneContent, Tooltip};
+use crate::protocol::{PaneContent, Surface, Tooltip};
 use crate::timeline::{Overlay, RangeTotals, StepScale, TimelineScene};
 use crate::ui::Node;
 use crate::view::SharedCaches;
@@ -79,18 +79,29 @@ impl Analysis {
 }
 
 /// The memory that pictures and tables light up.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lights {
-    /// That of the element under the pointer.
-    pub(super) hovered: Option<LinkedMemory>,
+    /// That of the element under the pointer, or that which the block under the pointer is a part
+    /// of, the most specific first.
+    pub(super) hovered: Vec<LinkedMemory>,
+    /// The picture under the pointer, which outlines what is there and does not light it up.
+    pub(super) source: Option<Surface>,
     /// That of the element that was clicked.
     pub(super) kept: Option<LinkedMemory>,
 }
 
 impl Lights {
-    /// Returns the memory that is lit: that under the pointer, else the kept one.
-    pub(super) fn lit(&self) -> Option<LinkedMemory> {
-        self.hovered.or(self.kept)
+    /// Returns the memory that the page lights up: that under the pointer, else the kept one.
+    pub(super) fn lit(&self) -> &[LinkedMemory] {
+        if self.hovered.is_empty() { self.kept.as_slice() } else { &self.hovered }
+    }
+
+    /// Returns the memory that a picture lights up.
+    pub(super) fn lit_on(&self, surface: Option<Surface>) -> &[LinkedMemory] {
+        match surface.is_some() && surface == self.source {
+            true => self.kept.as_slice(),
+            false => self.lit(),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ impl Session {
             }
             _ => {}
         }
+        self.light_at_pointer(pointer.surface);
         let Some(pane) = pointer.surface.pane() else {
             self.pointer_on_timeline(pointer);
             return Ok(());
@@ -46,6 +47,20 @@ impl Session {
             }
             None => self.pointer_on_picture(pointer, view),
         }
+    }
+
+    /// Lights up the memory under the pointer on a picture in the others and in the tables; none
+    /// while the pointer drags.
+    fn light_at_pointer(&mut self, surface: Surface) {
+        let point = self.input.pointer_on(surface).filter(|_| self.input.drag.is_none());
+        if point.is_none() && self.details.lights.source != Some(surface) {
+            return;
+        }
+        let memory = point.map(|point| match surface.pane().and_then(|pane| self.panes.views()[pane]) {
+            Some(view) => self.with_view(view, |view, context, shared| view.linked(context, shared, point)),
+            None => self.timeline.scene.as_ref().map(|timeline| timeline.memory_at(point).into_iter().collect()),
+        });
+        self.light(memory.flatten().unwrap_or_default(), Some(surface));
     }
 
     /// Converts the wheel, two fingers and double clicks to input on a picture.

@@ -8,6 +8,7 @@ use super::parts::Lights;
 use super::session::Session;
 use crate::command::{Command, Direction};
 use crate::linked_memory::LinkedMemory;
+use crate::protocol::Surface;
 use crate::view::{Topic, group_called};
 use crate::views::ViewId;
 
@@ -19,7 +20,7 @@ impl Session {
             self.model.select_range(None);
         } else if self.model.selection().is_some() {
             self.model.select(None);
-        } else if self.details.lights.lit().is_some() {
+        } else if !self.details.lights.lit().is_empty() {
             self.details.lights = Lights::default();
             self.model.everything_changed();
         } else if !self.deselect_group() {
@@ -30,12 +31,14 @@ impl Session {
         }
     }
 
-    /// Lights up the memory that the element under the pointer stands for; `None` when the pointer
-    /// leaves it.
-    pub(super) fn light(&mut self, memory: Option<LinkedMemory>) {
-        if std::mem::replace(&mut self.details.lights.hovered, memory) == memory {
+    /// Lights up the memory that the element or the block under the pointer stands for, the most
+    /// specific first; none when the pointer leaves it. `source` is the picture under the pointer.
+    pub(super) fn light(&mut self, memory: Vec<LinkedMemory>, source: Option<Surface>) {
+        let lights = &mut self.details.lights;
+        if lights.hovered == memory && (lights.source == source || memory.is_empty()) {
             return;
         }
+        (lights.hovered, lights.source) = (memory, source);
         self.model.moment_changed();
         if self.model.stack().is_some() {
             self.model.timeline_changed();

@@ -94,7 +94,7 @@ impl Session {
         self.draw_frame(changes, (facts.status, is_calm), &mut update);
         let wait_ms = (self.details.next_texts_ms - request.clock_ms).max(1.0);
         update.next_frame_ms = Some(wait_ms).filter(|_| self.details.are_texts_late);
-        update.lit = self.details.lights.lit().map(|memory| memory.to_string());
+        update.lit = self.details.lights.lit().iter().map(ToString::to_string).collect();
         update.pane_count = self.panes.count();
         update.lanes = self.lane_count();
         update.state = self.state_json(facts);

@@ -231,14 +231,15 @@ impl Session {
         let (recording, theme) = (self.model.recording(), &self.display.theme);
         let styles =
             group_styles(block_groups, (recording, AllDevices::OnDemand(&self.model)), composition.grouping(), &groups);
-        let lit = self.details.lights.lit();
-        let is_dimmed = |memory: Option<LinkedMemory>| match lit {
-            // Groups of another grouping have no layers of their own.
-            Some(LinkedMemory::Group(lit_by, _)) if lit_by != by => false,
-            Some(LinkedMemory::Part(PartKind::Category(_))) if by != GroupBy::Category => false,
-            Some(LinkedMemory::Part(PartKind::Reserved | PartKind::Device | PartKind::Recorded)) | None => false,
-            Some(lit) => memory != Some(lit),
+        // Groups of another grouping, and calls, have no layers of their own.
+        let has_layers = |lit: &LinkedMemory| match lit {
+            LinkedMemory::Group(lit_by, _) => *lit_by == by,
+            LinkedMemory::Part(PartKind::Category(_)) => by == GroupBy::Category,
+            LinkedMemory::Part(_) => !lit.is_whole(),
+            LinkedMemory::Call { .. } => false,
         };
+        let lit = self.details.lights.lit_on(Some(Surface::Timeline)).iter().copied().find(has_layers);
+        let is_dimmed = |memory: Option<LinkedMemory>| lit.is_some() && memory != lit;
         let mut layers: Vec<StackLayer> = groups
             .iter()
             .zip(styles)

@@ -19,6 +19,7 @@ use super::span_boxes::{SpanBoxes, span_boxes};
 use super::stack::Stack;
 use super::x_axis::XAxis;
 use crate::bands::Band;
+use crate::linked_memory::LinkedMemory;
 use crate::units;
 
 /// How a timeline is shown beyond its content: the axis, and the rows around the chart.
@@ -257,6 +258,17 @@ impl TimelineScene {
     /// Returns the incidents of the flag at a pixel; empty if there is no flag.
     pub fn incidents_at(&self, x: i32, y: i32) -> &[Incident] {
         self.flags.iter().rev().find(|flag| flag.rect.contains(x, y)).map_or(&[], |flag| &flag.incidents)
+    }
+
+    /// Returns the memory of the stacked area at a pixel; `None` elsewhere.
+    pub fn memory_at(&self, (x, y): (i32, i32)) -> Option<LinkedMemory> {
+        let (plot, stack) = (self.geometry.plot, self.stack.as_ref()?);
+        if !plot.contains(x, y) {
+            return None;
+        }
+        let column = self.axis.column_at(f64::from(x));
+        let is_below = |bytes: u64| self.bytes_axis.row(plot, bytes as f64) <= y;
+        stack.layer_at(column, is_below).and_then(|layer| layer.memory)
     }
 
     /// Returns the moment of the out-of-memory error whose mark on a lane is at a pixel, or within

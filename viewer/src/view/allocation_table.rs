@@ -12,6 +12,7 @@ use super::options::Options;
 use super::table::{Cell, Column, ColumnWidth, Sorting, Table};
 use super::table_builder::{TableBuilder, group_cell};
 use crate::command::Command;
+use crate::linked_memory::LinkedMemory;
 
 /// Maximum number of allocations that a search of the list visits in one frame, at about 25 ns
 /// each.
@@ -177,7 +178,10 @@ pub(crate) fn table_of(
         .hidden("start_observed", |row| Cell::Flag(row.allocation.start_observed))
         .hidden("pool", |row| pool_name(row.allocation.pool).into())
         .hidden("device", |_| Cell::Count(context.device.0.into()))
-        .rows(|one, row| row.is_selected = is_selected(context, &one.allocation))
+        .rows(|one, row| {
+            row.is_selected = is_selected(context, &one.allocation);
+            row.light = Some(LinkedMemory::Group(GroupBy::Site, grouping.group_of_allocation(&one.allocation)));
+        })
         .commands(|row| select_command(&row.allocation))
         .build();
     let sorted = SORT_COLUMNS.iter().find(|(_, key)| *key == order.key);

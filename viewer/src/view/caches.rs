@@ -9,6 +9,7 @@ use vramscope_insight::placement::Placement;
 use super::context::Context;
 use super::filters::Searches;
 use super::groups::BlockGroupCache;
+use super::lit_blocks::LitSites;
 
 /// Cached results about a recording that several views use, or one view without a cache of its own.
 /// They are extended when the recording grows or another view needs more.
@@ -26,6 +27,8 @@ pub struct SharedCaches {
     pub searches: Searches,
     /// Groups of blocks for the map's colors.
     pub block_groups: BlockGroupCache,
+    /// The sites below the lit node of a flame graph.
+    pub(crate) lit_sites: LitSites,
     /// Byte ranges of the recording's file, each one chunk, that a view needs and that are not
     /// loaded.
     pub missing: Vec<Range<u64>>,

@@ -13,6 +13,7 @@ mod filters;
 pub(crate) mod fit;
 mod groups;
 mod kept_in_view;
+mod lit_blocks;
 mod options;
 mod picture;
 mod table;
@@ -28,6 +29,7 @@ use crate::command::{Command, Direction};
 use crate::device_map::{ColorBy, Hit};
 use crate::jobs::{Job, Jobs};
 use crate::link::Link;
+use crate::linked_memory::LinkedMemory;
 
 pub(crate) use allocation_table::{
     FoundTable, ROWS_PER_FRAME, SORT_COLUMNS, allocation_category, cell_or_empty, is_selected, live_allocations,
@@ -43,6 +45,7 @@ pub use filters::ShownFilter;
 pub(crate) use filters::{depends_on_moment, shown_filter, step_starts};
 pub(crate) use groups::{group_called, group_styles, paint_groups};
 pub use kept_in_view::KeptInView;
+pub(crate) use lit_blocks::{LitBlocks, memory_of};
 pub(crate) use options::modes;
 pub use options::{NoMode, Options, RowWindow, StoredOptions, ViewMode};
 pub use picture::{PictureFrame, PictureInput};
@@ -255,6 +258,14 @@ pub trait View: Any {
     /// Returns the lines of text that the picture shows beside the pointer.
     fn hover(&mut self, _context: &Context<'_>, _shared: &mut SharedCaches, _point: Option<Pixel>) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns the memory that a pixel of the picture stands for, the most specific part first; other
+    /// pictures and the tables light it up.
+    fn linked(&mut self, context: &Context<'_>, shared: &mut SharedCaches, point: Pixel) -> Vec<LinkedMemory> {
+        let block = self.hit(context.state, point).and_then(|hit| hit.block);
+        let memory = block.map(|block| memory_of(&mut shared.groupings, context.recording, &block));
+        memory.unwrap_or_default()
     }
 
     /// Draws the highlights, and on a chart the moment and the selected range, on the drawn base.

@@ -9,7 +9,7 @@ use vramscope_trace::{
 };
 
 use super::graph::{Builder, FlameGraph, FlameNodeKind};
-use super::weights::{StackWeights, Weight};
+use super::weights::StackWeights;
 use crate::frames::FactsCache;
 use crate::group::{GroupBy, Grouping};
 
@@ -57,7 +57,7 @@ impl FlameGraph {
                     if by.by() == parts.by() { node } else { levels.add_group(node, parts, part, None) }
                 }
             };
-            levels.add_weight(node, weight);
+            levels.tree.add_blocks(node, (site, before_recording), weight);
         }
         levels.tree.finish()
     }
@@ -79,11 +79,6 @@ struct GroupTree<'a> {
 }
 
 impl<'a> GroupTree<'a> {
-    /// Adds blocks to a node.
-    fn add_weight(&mut self, node: u32, weight: Weight) {
-        self.tree.nodes[node as usize].own.add(weight);
-    }
-
     /// Returns the node of a group below `parent`, adding it if it is new; `label` is its text if
     /// that is not the group's name.
     fn add_group(&mut self, parent: u32, grouping: &mut Grouping, group: u32, label: Option<&str>) -> u32 {

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use vramscope_trace::sort::sort_by;
-use vramscope_trace::{Definitions, Frame, FrameOrigin, frame_name};
+use vramscope_trace::sort::{sort_by, sort_by_key};
+use vramscope_trace::{Definitions, Frame, FrameOrigin, SiteId, frame_name};
 
 use super::trie::{StackTrie, TrieNode};
 use super::weights::{StackWeights, Weight};
@@ -83,6 +83,9 @@ pub struct FlameGraph {
     /// Nodes in depth-first order, the root first; the children of a node by bytes, largest first,
     /// then by label.
     pub nodes: Vec<FlameNode>,
+    /// By site, and whether its blocks are older than the recording: the index of the node at which
+    /// the stack of these blocks ends. In ascending order.
+    pub ends: Vec<((SiteId, bool), u32)>,
 }
 
 /// A node while the tree is built. Nodes are numbered after their parents; 0 is the root.
@@ -106,6 +109,8 @@ pub(super) struct Builder<'a> {
     trie: StackTrie<'a>,
     pub(super) fold_libraries: bool,
     pub(super) nodes: Vec<BuildNode>,
+    /// The number of the node at which the stack of these blocks ends, see [`FlameGraph::ends`].
+    ends: Vec<((SiteId, bool), u32)>,
     /// The number of the node built for a node of the unfolded tree.
     by_trie_node: HashMap<u32, u32>,
     /// The number of the node of a kind below a parent.
@@ -134,9 +139,40 @@ impl FlameGraph {
                 let end = builder.trie.node_of(stack, of_stack.has_python());
                 builder.node_of(end)
             };
-            builder.nodes[node as usize].own.add(weight);
+            builder.add_blocks(node, (site, before_recording), weight);
         }
         builder.finish()
+    }
+
+    /// Returns the bytes of each node, in the order of [`nodes`](Self::nodes), that the blocks in
+    /// `weights` have. Blocks that the graph does not have are omitted.
+    #[must_use]
+    pub fn bytes_of(&self, weights: &StackWeights) -> Vec<u64> {
+        let mut bytes = vec![0u64; self.nodes.len()];
+        for (site, before_recording, weight) in weights.iter() {
+            if let Ok(index) = self.ends.binary_search_by_key(&(site, before_recording), |(blocks, _)| *blocks) {
+                let sum = &mut bytes[self.ends[index].1 as usize];
+                *sum = sum.saturating_add(weight.bytes);
+            }
+        }
+        // Parents come before their children.
+        for index in (1..self.nodes.len()).rev() {
+            let parent = self.nodes[index].parent as usize;
+            bytes[parent] = bytes[parent].saturating_add(bytes[index]);
+        }
+        bytes
+    }
+
+    /// Returns the sites of the blocks of a node and its descendants, ascending; none if no node
+    /// has the path id `path_id`.
+    #[must_use]
+    pub fn sites_below(&self, path_id: u64) -> Vec<SiteId> {
+        let Some(first) = self.nodes.iter().position(|node| node.path_id == path_id) else { return Vec::new() };
+        let nodes = first as u32..self.nodes[first].end;
+        let below = self.ends.iter().filter(|(_, end)| nodes.contains(end));
+        let mut sites: Vec<SiteId> = below.map(|((site, _), _)| *site).collect();
+        sites.dedup();
+        sites
     }
 
     /// Returns the children of a node, largest first.
@@ -159,6 +195,7 @@ impl<'a> Builder<'a> {
             trie: StackTrie::new(definitions),
             fold_libraries,
             nodes: Vec::new(),
+            ends: Vec::new(),
             by_trie_node: HashMap::new(),
             children: HashMap::new(),
             pending: Vec::new(),
@@ -172,6 +209,13 @@ impl<'a> Builder<'a> {
         let (own, total) = (Weight::default(), Weight::default());
         self.nodes.push(BuildNode { parent, kind, group: None, name, own, total });
         u32::try_from(self.nodes.len() - 1).unwrap_or(0)
+    }
+
+    /// Adds blocks of a site to the node at which their stack ends; the `bool` tells whether they
+    /// are older than the recording.
+    pub(super) fn add_blocks(&mut self, node: u32, blocks: (SiteId, bool), weight: Weight) {
+        self.nodes[node as usize].own.add(weight);
+        self.ends.push((blocks, node));
     }
 
     /// Returns the node for blocks without a stack.
@@ -243,13 +287,15 @@ impl<'a> Builder<'a> {
             let label = node.name.as_ref().map_or_else(|| label(self.definitions, node.kind), |name| name.to_string());
             children[node.parent as usize].push((number, label));
         }
-        let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()) };
+        let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()), ends: Vec::new() };
+        let mut indexes = vec![0; self.nodes.len()];
         // The numbers and labels of nodes to write with the index and depth of their parents, the
         // next one last.
         let mut stack = vec![(0u32, label(self.definitions, FlameNodeKind::Root), 0u32, 0u32)];
         while let Some((number, label, parent, depth)) = stack.pop() {
             let node = &self.nodes[number as usize];
             let index = u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX);
+            indexes[number as usize] = index;
             let parent_path = if number == 0 { 0 } else { graph.nodes[parent as usize].path_id };
             let mut below = std::mem::take(&mut children[number as usize]);
             sort_by(&mut below, |(a, a_label), (b, b_label)| {
@@ -277,6 +323,8 @@ impl<'a> Builder<'a> {
             let parent = graph.nodes[index].parent as usize;
             graph.nodes[parent].end = graph.nodes[parent].end.max(end);
         }
+        graph.ends = self.ends.iter().map(|&(blocks, node)| (blocks, indexes[node as usize])).collect();
+        sort_by_key(&mut graph.ends, |(blocks, _)| *blocks);
         graph
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use vramscope_trace::{AllocationOrigin, DeviceLifetimes, DeviceState, SiteId};
+use vramscope_trace::{
+    Allocation, AllocationOrigin, AllocationRow, Block, Definitions, DeviceLifetimes, DeviceState, SiteId,
+};
 
 /// Number of sites that can be summed up in a list, which takes 32 bytes for each; sites with
 /// higher numbers are in a map.
@@ -33,13 +35,33 @@ pub struct StackWeights {
 }
 
 impl StackWeights {
+    /// Gives every site of a recording one block of one byte, to find the node of each.
+    #[must_use]
+    pub fn of_sites(definitions: &Definitions) -> Self {
+        let mut weights = Self::default();
+        let one = Weight { bytes: 1, blocks: 1 };
+        let sites = 0..=u32::try_from(definitions.site_count()).unwrap_or(u32::MAX);
+        weights.extend(sites.map(|site| (SiteId(site), [one; 2])));
+        weights
+    }
+
     /// Sums up a device's live blocks; `first_event` is the index (from 0) of the recording's first
     /// event. The total is the device's active bytes.
     #[must_use]
     pub fn live(device: &DeviceState, first_event: u64) -> Self {
+        Self::live_among(device, first_event, &mut |_| true)
+    }
+
+    /// Sums up a device's live blocks for which `matches` returns true; `first_event` is the index
+    /// (from 0) of the recording's first event.
+    #[must_use]
+    pub fn live_among(device: &DeviceState, first_event: u64, matches: &mut dyn FnMut(&Block) -> bool) -> Self {
         let mut weights = Self::default();
         let mut by_site: Vec<[Weight; 2]> = Vec::new();
         for block in device.blocks() {
+            if !matches(block) {
+                continue;
+            }
             let (weight, before_recording) =
                 (Weight { bytes: block.size, blocks: 1 }, block.since_event <= first_event);
             // Sites are numbered from 0 on, except in recordings that are damaged.
@@ -61,8 +83,19 @@ impl StackWeights {
     /// for the memory state of that moment.
     #[must_use]
     pub fn live_at(lifetimes: &DeviceLifetimes, moment: u64, first_event: u64) -> Self {
+        Self::live_at_among(lifetimes, moment, first_event, &mut |_| true)
+    }
+
+    /// Sums up the blocks that are live at a moment and for which `matches` returns true.
+    #[must_use]
+    pub fn live_at_among(
+        lifetimes: &DeviceLifetimes,
+        moment: u64,
+        first_event: u64,
+        matches: &mut dyn FnMut(&Allocation) -> bool,
+    ) -> Self {
         let mut weights = Self::default();
-        for one in lifetimes.live_at(moment) {
+        for one in lifetimes.live_at(moment).filter(|one| matches(one)) {
             let weight = Weight { bytes: one.size, blocks: 1 };
             weights.add(one.site, is_older(one.first_moment, first_event), weight);
         }
@@ -73,10 +106,24 @@ impl StackWeights {
     /// were recorded. Takes about 10 ns for each.
     #[must_use]
     pub fn allocated_between(lifetimes: &DeviceLifetimes, from: u64, to: u64, first_event: u64) -> Self {
+        Self::allocated_among(lifetimes, (from, to), first_event, &mut |_, _| true)
+    }
+
+    /// Sums up the allocations made after the first and up to the second moment for which `matches`
+    /// returns true and whose events were recorded.
+    #[must_use]
+    pub fn allocated_among(
+        lifetimes: &DeviceLifetimes,
+        (from, to): (u64, u64),
+        first_event: u64,
+        matches: &mut dyn FnMut(&AllocationOrigin, &AllocationRow) -> bool,
+    ) -> Self {
         let origins: Vec<AllocationOrigin> = lifetimes.origins().collect();
         let mut by_origin = vec![[Weight::default(); 2]; origins.len()];
         lifetimes.for_each_row(lifetimes.rows_started_in(from, to), |row| {
-            if let Some(sums) = by_origin.get_mut(row.origin as usize).filter(|_| row.start_observed) {
+            let index = row.origin as usize;
+            let is_counted = row.start_observed && origins.get(index).is_some_and(|origin| matches(origin, &row));
+            if let Some(sums) = by_origin.get_mut(index).filter(|_| is_counted) {
                 let weight = Weight { bytes: row.size, blocks: 1 };
                 sums[usize::from(is_older(row.first_moment, first_event))].add(weight);
             }

@@ -8,6 +8,7 @@ use vramscope_insight::group::{GroupBy, Groupings};
 use vramscope_trace::Allocation;
 
 use crate::command::Command;
+use crate::linked_memory::LinkedMemory;
 use crate::view::{Context, Options, SharedCaches, group_called, group_styles, modes, site_grouping};
 
 modes! {
@@ -50,15 +51,20 @@ pub(super) fn layers(context: &Context<'_>, by: GroupBy, caches: &mut SharedCach
     groups.into_iter().zip(styles).map(|(group, style)| Layer { name: name(group), style }).collect()
 }
 
-/// Returns the index of the layer that shows the selected group: its own layer, or the layer of all
-/// other groups. `None` if no group of this grouping is selected.
+/// Returns the index of the layer that shows the lit group, else the selected one: its own layer, or
+/// the layer of all other groups. `None` if that is no group of this grouping.
 pub(super) fn selected_layer(
     context: &Context<'_>,
     by: GroupBy,
     caches: &mut SharedCaches,
     layers: &[Layer],
 ) -> Option<u8> {
-    let (_, group) = context.selected_group.filter(|(of, _)| *of == by)?;
+    let group = match context.lit {
+        Some(LinkedMemory::Group(of, group)) => Some((of, group)),
+        Some(_) => None,
+        None => context.selected_group,
+    };
+    let (_, group) = group.filter(|(of, _)| *of == by)?;
     // The composition has its own numbers of groups.
     let name = caches.groupings.get(by, context.recording).cached_name(context.definitions(), group);
     let layer = (0..OTHER_LAYER).zip(layers).find(|(_, layer)| layer.name == name);

@@ -32,6 +32,7 @@ use vramscope_trace::{ByteSize, DeviceState, FormatError};
 
 use crate::command::Command;
 use crate::device_map::Highlight;
+use crate::linked_memory::LinkedMemory;
 use crate::ui::{Attribute, Element, Tag, swatch};
 use crate::view::{
     Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches, ShownMoment,
@@ -58,6 +59,8 @@ pub struct Allocations {
 #[derive(Default)]
 struct Picture {
     key: Option<PictureKey>,
+    /// The emphasized or outlined allocations.
+    emphasis: [u64; 5],
     scene: Option<AllocationsScene>,
     axis: MomentAxis,
     /// Text in place of a picture that cannot be computed yet.
@@ -152,6 +155,11 @@ impl View for Allocations {
         lines::lines(context, &self.options, (shared, &self.source.indexes), scene, point)
     }
 
+    fn linked(&mut self, context: &Context<'_>, shared: &mut SharedCaches, point: Pixel) -> Vec<LinkedMemory> {
+        let target = self.picture.shown().and_then(|scene| scene.hit(point));
+        picture::linked(context, &self.options, shared, target).unwrap_or_default()
+    }
+
     fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, moment: ShownMoment) {
         let Some(scene) = self.picture.shown() else { return };
         let (plot, scale) = (scene.geometry.plot, self.picture.scale);
@@ -221,7 +229,7 @@ impl Allocations {
             return has_changed;
         };
         let until = numbers.until.len();
-        let key = frame.chart_key([numbers.until, numbers.chosen].concat());
+        let key = frame.chart_key([&*numbers.until, &numbers.chosen].concat());
         if self.picture.key.as_ref() != Some(&key) {
             if self.picture.shown().is_some() && self.is_too_early(frame, &key, until) {
                 shared.is_unfinished = true;
@@ -233,6 +241,7 @@ impl Allocations {
             shared.is_unfinished |= !scene.is_complete();
             self.picture = Picture {
                 key: Some(key),
+                emphasis: numbers.emphasis,
                 scene: Some(scene),
                 axis: axis.clone(),
                 waiting: None,
@@ -241,7 +250,13 @@ impl Allocations {
             };
             return true;
         }
-        let Some(scene) = self.picture.scene.as_mut().filter(|scene| !scene.is_complete()) else { return false };
+        let Some(scene) = self.picture.scene.as_mut() else { return false };
+        if self.picture.emphasis != numbers.emphasis {
+            picture::emphasize(context, &self.options, shared, scene);
+            self.picture.emphasis = numbers.emphasis;
+        } else if scene.is_complete() {
+            return false;
+        }
         shared.is_unfinished |= picture::paint(context, &self.options, (shared, &self.source), scene);
         true
     }

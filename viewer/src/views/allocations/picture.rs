@@ -16,7 +16,8 @@ use super::layers::{Layout, group_command, grouping_of, is_by_address, layer_nam
 use super::outline::Outline;
 use super::scene::{AllocationsContent, AllocationsLayout, AllocationsScene, Target};
 use crate::command::Command;
-use crate::view::{Context, Options, SharedCaches, ShownFilter, select_command};
+use crate::linked_memory::LinkedMemory;
+use crate::view::{Context, LitBlocks, Options, SharedCaches, ShownFilter, memory_of, select_command};
 
 /// Maximum number of allocations of the picture by address that are painted in one frame, at about
 /// 100 ns each.
@@ -53,6 +54,8 @@ impl PictureSource {
 pub(super) struct PictureKey {
     /// The user's choices, and the recording.
     pub chosen: Vec<u64>,
+    /// The emphasized or outlined allocations, which do not change the layout.
+    pub emphasis: [u64; 5],
     /// The moments up to which composition, index and reserved memory are complete.
     pub until: Vec<u64>,
 }
@@ -78,8 +81,10 @@ pub(super) fn picture_key(
     let selected = selected.map_or(u64::MAX, u64::from);
     let (device, generation) = (u64::from(context.device.0), context.history.generation());
     let filter = outlined_filter(context, caches).map_or(0, |filter| filter.key);
-    let chosen = vec![device, generation, by, u64::from(is_by_address), selected, zoom.start, zoom.end, filter];
-    Some(PictureKey { chosen, until: [until].into_iter().chain(source.indexes.until()).collect() })
+    let [lit, lit_kind, lit_number] = context.lit.map_or([u64::MAX; 3], LinkedMemory::numbers);
+    let chosen = vec![device, generation, by, u64::from(is_by_address), zoom.start, zoom.end];
+    let emphasis = [selected, filter, lit, lit_kind, lit_number];
+    Some(PictureKey { chosen, emphasis, until: [until].into_iter().chain(source.indexes.until()).collect() })
 }
 
 /// Computes the picture of all allocations with a column between each two moments of `edges`;
@@ -95,7 +100,6 @@ pub(super) fn scene(
         return None;
     }
     let layers = layers(context, by, caches);
-    let emphasized = selected_layer(context, by, caches, &layers);
     let SharedCaches { compositions, groupings, .. } = caches;
     let (series, rows) = compositions.get(context.device, by)?.source(context.history, context.device)?;
     let columns = series.columns(&rows, edges);
@@ -121,11 +125,24 @@ pub(super) fn scene(
         styles,
         name_of: &mut |row| site_of(context, groupings, row),
         layer_name: &mut |layer| layer_name(&layers, layer).to_owned(),
-        emphasized,
     };
     let mut scene = AllocationsScene::new(content, geometry, context.typesetter);
-    outline_matches(context, caches, &mut scene);
+    emphasize(context, options, caches, &mut scene);
     Some(scene)
+}
+
+/// Emphasizes the layer of the selected or lit group. If the lit memory is no layer, or a list has
+/// a filter, outlines its allocations.
+pub(super) fn emphasize(
+    context: &Context<'_>,
+    options: &Options<Layout>,
+    caches: &mut SharedCaches,
+    scene: &mut AllocationsScene,
+) {
+    let by = grouping_of(options);
+    let layers = layers(context, by, caches);
+    scene.emphasize(selected_layer(context, by, caches, &layers));
+    outline_matches(context, caches, scene);
 }
 
 /// Returns the filter, typed in a list, whose matches the picture outlines; `None` while a group is
@@ -134,9 +151,17 @@ fn outlined_filter<'a>(context: &Context<'_>, caches: &'a SharedCaches) -> Optio
     caches.searches.shown_filter.as_ref().filter(|_| context.selected_group.is_none())
 }
 
-/// Outlines the allocations that the filter of a list matches.
-fn outline_matches(context: &Context<'_>, caches: &SharedCaches, scene: &mut AllocationsScene) {
-    let (Some(filter), Some(lifetimes)) = (outlined_filter(context, caches), context.lifetimes()) else { return };
+/// Outlines the allocations that are lit, unless a layer is emphasized; else those that the filter
+/// of a list matches.
+fn outline_matches(context: &Context<'_>, caches: &mut SharedCaches, scene: &mut AllocationsScene) {
+    let Some(lifetimes) = context.lifetimes() else { return };
+    let lit = context.lit.filter(|memory| !memory.is_whole());
+    if let Some(memory) = lit.filter(|_| scene.emphasized().is_none()) {
+        let mut lit = LitBlocks::new(memory, context.recording, (&mut caches.groupings, &mut caches.lit_sites));
+        scene.outline_matches(&mut |row| lifetimes.row(row).is_some_and(|one| lit.has(&one)));
+        return;
+    }
+    let Some(filter) = outlined_filter(context, caches).filter(|_| lit.is_none()) else { return };
     let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
     let matches = |one: &Allocation| filter.matcher.matches_allocation(context.device, one, &now);
     scene.outline_matches(&mut |row| lifetimes.row(row).as_ref().is_some_and(matches));
@@ -206,6 +231,30 @@ pub(super) fn command(
             let layers = layers(context, by, caches);
             let name = layers.get(usize::from(layer))?.name.clone();
             group_command(context, by, caches, &name)
+        }
+        Target::Free | Target::NotReserved => None,
+    }
+}
+
+/// Returns the memory that `target` stands for.
+pub(super) fn linked(
+    context: &Context<'_>,
+    options: &Options<Layout>,
+    caches: &mut SharedCaches,
+    target: Option<Target>,
+) -> Option<Vec<LinkedMemory>> {
+    match target? {
+        Target::Allocation { row } => {
+            let allocation = context.lifetimes()?.row(row)?;
+            Some(memory_of(&mut caches.groupings, context.recording, &allocation))
+        }
+        Target::Small { layer, .. } => {
+            let by = grouping_of(options);
+            let name = layers(context, by, caches).get(usize::from(layer))?.name.clone();
+            match group_command(context, by, caches, &name)? {
+                Command::Group(by, group, _) => Some(vec![LinkedMemory::Group(by, group)]),
+                _ => None,
+            }
         }
         Target::Free | Target::NotReserved => None,
     }

@@ -43,8 +43,6 @@ pub struct AllocationsContent<'a> {
     pub name_of: &'a mut dyn FnMut(u32) -> String,
     /// Returns the name of a layer's group.
     pub layer_name: &'a mut dyn FnMut(u8) -> String,
-    /// The layer to emphasize; all others are drawn dim. `None` to draw all alike.
-    pub emphasized: Option<u8>,
 }
 
 /// The object under a pixel of the view.
@@ -75,6 +73,7 @@ pub struct AllocationsScene {
     pub geometry: Geometry,
     pub(super) layout: AllocationsLayout,
     pub(super) styles: [GroupStyle; LAYERS],
+    /// The layer to emphasize; all others are drawn dim. `None` to draw all alike.
     pub(super) emphasized: Option<u8>,
     /// Row numbers of the outlined allocations, ascending; all others are drawn dim. `None` if
     /// nothing is outlined or dim.
@@ -89,7 +88,7 @@ pub struct AllocationsScene {
 impl AllocationsScene {
     /// Computes texts and positions for a picture with `geometry`. Nothing is outlined yet.
     pub fn new(content: AllocationsContent, geometry: Geometry, typesetter: &Typesetter) -> Self {
-        let AllocationsContent { layout, styles, name_of, layer_name, emphasized } = content;
+        let AllocationsContent { layout, styles, name_of, layer_name } = content;
         let (labels, axis, is_empty) = match &layout {
             AllocationsLayout::Stacked(bands) => {
                 let is_empty = (0..bands.column_count()).all(|column| bands.cells(column).next().is_none());
@@ -103,7 +102,17 @@ impl AllocationsScene {
         };
         let axis = if is_empty { Axis::default() } else { axis };
         let notice = is_empty.then_some(EMPTY);
-        Self { geometry, layout, styles, emphasized, outlined: None, labels, axis, notice }
+        Self { geometry, layout, styles, emphasized: None, outlined: None, labels, axis, notice }
+    }
+
+    /// Emphasizes a layer, or none, and removes all outlines.
+    pub fn emphasize(&mut self, layer: Option<u8>) {
+        (self.emphasized, self.outlined) = (layer, None);
+    }
+
+    /// Returns the emphasized layer.
+    pub fn emphasized(&self) -> Option<u8> {
+        self.emphasized
     }
 
     /// Outlines the allocations of the picture for whose row numbers `matches` returns true, and

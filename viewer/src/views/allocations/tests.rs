@@ -114,7 +114,6 @@ impl TestView {
             }),
             name_of: &mut |row| format!("allocation {row}"),
             layer_name: &mut |layer| format!("layer {layer}"),
-            emphasized: None,
         };
         AllocationsScene::new(content, self.geometry, &Typesetter::new())
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use vramscope_draw::{Canvas, Theme};
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::placement::recorded_settings;
-use vramscope_insight::pools::{DeviceOwners, PartKind};
+use vramscope_insight::pools::DeviceOwners;
 use vramscope_insight::query::Now;
 use vramscope_pool::Settings;
 use vramscope_trace::{Block, ByteSize, Count, DeviceState, RecordingInfo};
@@ -21,7 +21,7 @@ use crate::device_map::{
 use crate::link::PaneLink;
 use crate::linked_memory::LinkedMemory;
 use crate::view::{
-    Context, Options, PictureFrame, PictureInput, PictureKey, RowWindow, SharedCaches, StoredOptions, fit,
+    Context, LitBlocks, Options, PictureFrame, PictureInput, PictureKey, RowWindow, SharedCaches, StoredOptions, fit,
 };
 
 /// Exponent of the wheel's zoom factor: the map zooms faster than the timeline.
@@ -228,19 +228,13 @@ impl Device {
             Some(if unit == AgeUnit::Events { event } else { context.history.time_ns(event) })
         };
         let lit = lit_memory(context);
-        let by = lit.map(|lit| if let LinkedMemory::Group(by, _) = lit { by } else { GroupBy::Category });
-        let grouping = by.map(|by| RefCell::new(shared.groupings.get(by, recording)));
+        let sources = (&mut shared.groupings, &mut shared.lit_sites);
+        let blocks = lit.map(|lit| RefCell::new(LitBlocks::new(lit, recording, sources)));
         let filter = shared.searches.shown_filter.as_ref().map(|filter| &filter.matcher);
         let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
-        let is_lit = |block: &Block| match (lit, &grouping) {
-            (Some(LinkedMemory::Group(_, group)), Some(known)) => known.borrow_mut().matches(group, block),
-            (Some(LinkedMemory::Part(PartKind::Category(category))), Some(known)) => {
-                known.borrow().category_of(block).category == category
-            }
-            (Some(LinkedMemory::Part(part)), _) => {
-                matches!(part, PartKind::Reserved | PartKind::Device | PartKind::Recorded)
-            }
-            _ => filter.is_some_and(|filter| filter.matches_block(context.device, block, &now)),
+        let is_lit = |block: &Block| match &blocks {
+            Some(blocks) => blocks.borrow_mut().has(block),
+            None => filter.is_some_and(|filter| filter.matches_block(context.device, block, &now)),
         };
         let (now, longest) = match unit {
             AgeUnit::Events => (context.moment, recording.end_event().saturating_sub(recording.first_event())),

@@ -6,7 +6,8 @@ use vramscope_trace::DeviceId;
 
 use super::scene::{BoxStyle, box_styles};
 
-use crate::view::{Context, Options, SharedCaches, ViewMode, group_styles};
+use crate::linked_memory::LinkedMemory;
+use crate::view::{Context, LitBlocks, Options, SharedCaches, ViewMode, group_styles};
 
 /// Suffix of a flame graph's mode that shows every library frame instead of folding them.
 pub(super) const UNFOLDED: &str = "-unfolded";
@@ -102,6 +103,8 @@ pub(super) struct FlameCache {
     /// How its nodes are painted.
     pub(super) styles: Vec<BoxStyle>,
     pub(super) revision: u64,
+    /// The lit memory, the graph's revision, and the lit bytes of each node.
+    lit: (Option<(LinkedMemory, u64)>, Vec<u64>),
 }
 
 /// Returns the grouping that the options of the view "Flame graph" set: by call stack unless the
@@ -177,6 +180,31 @@ impl FlameCache {
             self.revision += 1;
         }
         Some(&self.graph)
+    }
+
+    /// Returns the lit bytes of each node of the flame graph that was computed last; `None` if no
+    /// memory is lit, or all of it.
+    pub(super) fn lit_bytes(&mut self, context: &Context<'_>, caches: &mut SharedCaches) -> Option<&[u64]> {
+        let (memory, graph) = (context.lit.filter(|memory| !memory.is_whole())?, self.key?);
+        let key = Some((memory, self.revision));
+        if self.lit.0 != key {
+            let sources = (&mut caches.groupings, &mut caches.lit_sites);
+            let mut lit = LitBlocks::new(memory, context.recording, sources);
+            let first_event = context.recording.first_event();
+            let weights = match (graph.mode.moment, context.lifetimes()) {
+                (Moment::Shown, _) => StackWeights::live_among(context.state, first_event, &mut |block| lit.has(block)),
+                (_, None) => StackWeights::default(),
+                (Moment::Peak, Some(lifetimes)) => {
+                    StackWeights::live_at_among(lifetimes, graph.moments.0, first_event, &mut |one| lit.has(one))
+                }
+                (Moment::Range, Some(lifetimes)) => {
+                    let mut has_row = |origin: &_, row: &_| lit.has((origin, row));
+                    StackWeights::allocated_among(lifetimes, graph.moments, first_event, &mut has_row)
+                }
+            };
+            self.lit = (key, self.graph.bytes_of(&weights));
+        }
+        Some(&self.lit.1)
     }
 
     /// Returns the flame graph that was computed last.

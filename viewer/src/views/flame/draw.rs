@@ -46,10 +46,15 @@ pub(super) fn color_of(style: BoxStyle, theme: &Theme) -> Color {
     }
 }
 
-/// Returns the color of a box: its style's, paler if the box is a caller of the zoomed node.
+/// Returns the color of a box: its style's, paler if the box is a caller of the zoomed node, or if
+/// other memory is lit.
 pub(super) fn fill(one: &FlameBox, theme: &Theme) -> Color {
     let color = color_of(one.style, theme);
-    if one.is_caller { color.mix(theme.background, 0.45) } else { color }
+    match (one.is_dim, one.is_caller) {
+        (true, _) => color.mix(theme.background, 0.8),
+        (false, true) => color.mix(theme.background, 0.45),
+        (false, false) => color,
+    }
 }
 
 /// Draws the visible part of a box without its label; boxes of narrow nodes are hatched.

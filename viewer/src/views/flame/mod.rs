@@ -21,6 +21,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DeviceState};
 
 use crate::command::{Command, Field, OptionChange};
+use crate::linked_memory::LinkedMemory;
 use crate::ui::{Attribute, Element, Tag, swatch};
 use crate::view::{
     Cell, Context, Options, PictureFrame, PictureInput, PictureKey, Pixel, Registered, SharedCaches, ShownMoment,
@@ -91,14 +92,21 @@ impl View for Flame {
         if self.key.as_ref().is_some_and(|key| key.numbers.get(1) != Some(&zoom.unwrap_or(0))) {
             self.scroll = 0;
         }
-        let key = |scroll: i32| frame.key(vec![revision, zoom.unwrap_or(0), scroll.unsigned_abs().into()]);
+        let lit = context.lit.map_or([u64::MAX; 3], LinkedMemory::numbers);
+        let key = |scroll: i32| {
+            let numbers = [revision, zoom.unwrap_or(0), scroll.unsigned_abs().into()];
+            frame.key(numbers.into_iter().chain(lit).collect())
+        };
         if self.scene.is_some() && self.key.as_ref() == Some(&key(self.scroll)) {
             return false;
         }
         let empty = FlameGraph::default();
         let graph = if revision > 0 { self.cache.graph() } else { &empty };
         let content = FlameContent { graph, styles: self.cache.styles(), zoom };
-        let scene = FlameScene::new(content, frame.size, frame.scale, self.scroll, context.typesetter);
+        let mut scene = FlameScene::new(content, frame.size, frame.scale, self.scroll, context.typesetter);
+        if let Some(lit) = self.cache.lit_bytes(context, shared).map(<[u64]>::to_vec) {
+            scene.dim_others(self.cache.graph(), &lit);
+        }
         self.scroll = scene.scroll;
         (self.key, self.scene) = (Some(key(self.scroll)), Some(scene));
         true
@@ -118,6 +126,15 @@ impl View for Flame {
         let Some(scene) = &self.scene else { return Vec::new() };
         self.hovered = point.and_then(|point| scene.hit(point)).map(|hovered| hovered.target);
         self.hovered.map(|target| scene.lines(self.cache.graph(), target)).unwrap_or_default()
+    }
+
+    fn linked(&mut self, _context: &Context<'_>, _shared: &mut SharedCaches, point: Pixel) -> Vec<LinkedMemory> {
+        let graph = self.cache.graph();
+        let node = match self.scene.as_ref().and_then(|scene| scene.hit(point)).map(|hit| hit.target) {
+            Some(Target::Node(node)) => graph.nodes.get(node as usize),
+            _ => None,
+        };
+        node.and_then(|node| memory_of(graph, node, &self.options)).into_iter().collect()
     }
 
     fn draw_highlights(&self, canvas: &mut Canvas<'_>, theme: &Theme, _moment: ShownMoment) {
@@ -148,6 +165,23 @@ impl View for Flame {
 /// Returns the command that makes the node with a path id as wide as the picture; `None` shows all.
 fn zoom_command(path_id: Option<u64>) -> Command {
     Command::Set(VIEW.into(), OptionChange::Number(path_id))
+}
+
+/// Returns the memory that a node stands for: its group or that of the nearest node above it that
+/// has one, or all blocks below it in a graph of call stacks. `None` for all blocks.
+fn memory_of(graph: &FlameGraph, node: &FlameNode, options: &Options<Mode>) -> Option<LinkedMemory> {
+    if node.depth == 0 {
+        return None;
+    }
+    if grouping_of(options) == GroupBy::Stack {
+        let is_folded = Mode::of(options).is_folded;
+        return Some(LinkedMemory::Call { path_id: node.path_id, is_folded });
+    }
+    let mut next = node;
+    while next.group.is_none() && next.depth > 0 {
+        next = graph.nodes.get(next.parent as usize)?;
+    }
+    next.group.map(|(by, group)| LinkedMemory::Group(by, group))
 }
 
 /// Returns the content of the view "Flame graph" beside its picture: controls, legend, and the
@@ -272,6 +306,7 @@ fn table(
                 Some(style) if index > 0 => color_of(*style, context.theme),
                 _ => context.theme.faint,
             });
+            row.light = memory_of(graph, node, options);
             (row.share, row.level) = (Some(share(node)), Some(node.depth - top + 1));
             row.is_selected = index == focus && focus > 0;
         })

@@ -78,6 +78,8 @@ pub(super) struct FlameBox {
     pub style: BoxStyle,
     /// Whether the box is above the zoomed node: one of its callers.
     pub is_caller: bool,
+    /// Whether other memory is lit.
+    pub is_dim: bool,
     /// The label, shortened to fit into the box; empty if the box is too narrow or out of view.
     pub(super) label: String,
 }
@@ -160,7 +162,7 @@ impl Placer<'_> {
             Target::Node(node) => self.content.styles.get(node as usize).copied().unwrap_or(BoxStyle::Root),
             Target::Other { .. } => BoxStyle::Other,
         };
-        self.boxes.push(FlameBox { target, area, style, is_caller, label: String::new() });
+        self.boxes.push(FlameBox { target, area, style, is_caller, is_dim: false, label: String::new() });
     }
 
     /// Adds the boxes of a node's descendants, below the node's own box from pixel column
@@ -255,6 +257,21 @@ impl FlameScene {
         scene.scroll_bar = scene.scroll_bar(width);
         scene.add_labels(content.graph, typesetter);
         scene
+    }
+
+    /// Makes the boxes dim whose blocks are not lit; `lit` are the lit bytes of each node.
+    pub(super) fn dim_others(&mut self, graph: &FlameGraph, lit: &[u64]) {
+        let bytes = |node: usize| lit.get(node).copied().unwrap_or(0);
+        for one in &mut self.boxes {
+            one.is_dim = match one.target {
+                Target::Node(node) => bytes(node as usize) == 0,
+                Target::Other { parent, nodes, .. } => {
+                    let children: Vec<usize> = graph.children(parent as usize).collect();
+                    let narrow = children.len().saturating_sub(nodes as usize);
+                    children.into_iter().skip(narrow).all(|child| bytes(child) == 0)
+                }
+            };
+        }
     }
 
     /// Sets the labels of the boxes that are in view and wide enough.

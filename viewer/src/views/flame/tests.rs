@@ -54,14 +54,14 @@ fn graph(seed: u64) -> (FlameGraph, Vec<BoxStyle>) {
         nodes[parent].end = nodes[parent].end.max(end);
     }
     for index in 0..nodes.len() {
-        let graph = FlameGraph { nodes: std::mem::take(&mut nodes) };
+        let graph = FlameGraph { nodes: std::mem::take(&mut nodes), ..FlameGraph::default() };
         let below: u64 = graph.children(index).map(|child| graph.nodes[child].bytes).sum();
         nodes = graph.nodes;
         nodes[index].self_bytes = nodes[index].bytes - below;
     }
     let new: Vec<Definition> = interner.take_new();
     new.into_iter().for_each(|definition| definitions.define(definition));
-    let graph = FlameGraph { nodes };
+    let graph = FlameGraph { nodes, ..FlameGraph::default() };
     let styles = box_styles(&graph, &definitions, &mut |_| None);
     (graph, styles)
 }

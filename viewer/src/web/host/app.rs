@@ -225,7 +225,7 @@ impl App {
     /// Shows a frame that the engine has drawn, and updates the browser's history.
     pub(super) fn show_frame(&self, mut update: PageUpdate, pixels: &[JsValue]) {
         let (link, entry) = (std::mem::take(&mut update.link), update.entry);
-        let lit = update.lit.take();
+        let lit = std::mem::take(&mut update.lit);
         let is_wanted = self.show_content(update, pixels) | self.is_frame_wanted.take();
         if self.is_frame_urgent.take() {
             self.request_frame(now_ms());
@@ -235,7 +235,7 @@ impl App {
         if self.early_search.borrow().is_some() {
             self.finish_early_search();
         }
-        self.page.mark_lit(lit.as_deref());
+        self.page.mark_lit(&lit);
         self.update_history(link, entry);
     }
 

@@ -124,8 +124,8 @@ impl Page {
         self.document.query_selector(selector).ok().flatten()
     }
 
-    /// Marks the elements that stand for the memory with a text, and no others.
-    pub(super) fn mark_lit(&self, text: Option<&str>) {
+    /// Marks the elements that stand for memory with one of these texts, and no others.
+    pub(super) fn mark_lit(&self, texts: &[String]) {
         let elements = |selector: &str| {
             let list = self.document.query_selector_all(selector).ok();
             let count = list.as_ref().map_or(0, web_sys::NodeList::length);
@@ -134,11 +134,11 @@ impl Page {
                 .collect::<Vec<_>>()
         };
         let name = Attribute::Light.name();
-        let is_lit = |element: &Element| text.is_some() && element.get_attribute(name).as_deref() == text;
+        let is_lit = |element: &Element| element.get_attribute(name).is_some_and(|text| texts.contains(&text));
         for element in elements(&format!(".{LIT}")).iter().filter(|element| !is_lit(element)) {
             let _ = element.class_list().remove_1(LIT);
         }
-        if text.is_some() {
+        if !texts.is_empty() {
             for element in elements(&format!("[{name}]")).iter().filter(|element| is_lit(element)) {
                 let _ = element.class_list().add_1(LIT);
             }
