@@ -15,6 +15,7 @@ mod excerpts;
 mod golden;
 mod golden_pictures;
 mod lanes;
+mod linked;
 mod live_recording;
 mod model;
 mod owners;
