@@ -21,6 +21,8 @@ pub enum Evidence {
     Stacks,
     /// Call stacks with frames of the program, not only of libraries.
     ProgramFrames,
+    /// Counters that are possible: never more bytes allocated than reserved.
+    Counters,
     /// Enough steps of training or inference to compare.
     Steps,
     /// The free memory of the device over time.
@@ -39,6 +41,7 @@ impl Evidence {
             Self::Beginning => "no history from the program's start",
             Self::Stacks => "no call stacks",
             Self::ProgramFrames => "no frames of the program in its call stacks",
+            Self::Counters => "counters that contradict each other: more bytes are allocated than reserved",
             Self::Steps => "too few steps to compare",
             Self::DeviceMemory => "no samples of the device's free memory",
             Self::Reproduction => "a history that the simulation does not reproduce",
@@ -53,6 +56,7 @@ impl Evidence {
             Self::Beginning => "Start recording before the model is created: `vramscope run train.py`.",
             Self::Stacks => "Record with stacks: `torch.cuda.memory._record_memory_history(stacks=\"python\")`.",
             Self::ProgramFrames => "Record with Python stacks: `vramscope run train.py`.",
+            Self::Counters => "Record the whole run with `vramscope run train.py`.",
             Self::Steps => "Call `vramscope.mark(\"step\")` in each step, and record at least 6 steps.",
             Self::DeviceMemory => "Record with `vramscope run train.py`, which samples the device's free memory.",
             Self::Reproduction => {
@@ -83,12 +87,15 @@ impl DeviceEvidence {
         let mut sites = (1..=definitions.site_count()).filter_map(|site| u32::try_from(site).ok()).map(SiteId);
         let has_program_frames =
             stacks.has_stacks() && sites.any(|site| innermost_own_frame(definitions, site).is_some());
+        let series = recording.series(device);
+        let are_possible = series.is_none_or(|series| series.peak_allocated().bytes <= series.peak_reserved().bytes);
         let has_steps = steps.len() >= steps.default_warm_up() + MIN_GROWTH_STEPS;
         let evidence = [
             (Evidence::History, has_history),
             (Evidence::Beginning, has_history && is_complete),
             (Evidence::Stacks, stacks.has_stacks()),
             (Evidence::ProgramFrames, has_program_frames),
+            (Evidence::Counters, are_possible),
             (Evidence::Steps, has_steps),
             (Evidence::DeviceMemory, memory_samples > 1),
         ];

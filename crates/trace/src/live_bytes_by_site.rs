@@ -6,7 +6,7 @@ use crate::device_state::DeviceState;
 use crate::site::{Category, Definitions, Frame, SiteId, StackId};
 
 /// The text shown for a site that has no scope, no stack and no category.
-const UNKNOWN_SITE: &str = "unknown site";
+const UNKNOWN_SITE: &str = "no line recorded";
 /// Parts of the paths of files that belong to libraries. Files elsewhere belong to the recorded
 /// program.
 ///
@@ -206,7 +206,7 @@ pub fn stack_name(definitions: &Definitions, stack: StackId) -> Option<String> {
 }
 
 /// Returns a site as one line: scope, frames (see [`stack_name`]) and category. A site without any
-/// of these is `unknown site`.
+/// of these is `no line recorded`.
 #[must_use]
 pub fn site_name(definitions: &Definitions, id: SiteId) -> String {
     let site = definitions.site(id);
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn site_names_show_the_most_informative_frames() {
         let unknown = Category::Unknown;
-        check("", unknown, &[], "unknown site");
+        check("", unknown, &[], "no line recorded");
         check("step/forward", unknown, &[], "step/forward");
         check("step", Category::Gradient, &[("src/net.rs", 7, "net::run")], "step · net.rs:7 net::run · gradient");
         let main = ("train.py", 151, "<module>");

@@ -210,8 +210,24 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
     let mut runs: Vec<Run> = (0..rows).map(|_| Run::default()).collect();
     // Right edge of the last named box of each row.
     let mut row_ends = vec![i32::MIN; rows];
+    // By name without number: until when the last numbered span lasts, in nanoseconds.
+    let mut numbered: Vec<(&str, u64)> = Vec::new();
     let spans = content.marks.spans_on(content.recording.info(), content.device);
     for (index, span) in spans.enumerate() {
+        let full = content.recording.definitions().string(span.name);
+        if let (stem, Some(_)) = split_number(full) {
+            let known = numbered.iter_mut().find(|(other, _)| *other == stem);
+            match known {
+                // A program that names its steps counts them itself; marks of its optimizer's steps
+                // may have other numbers.
+                Some((_, to_ns)) if span.is_instant && span.from_ns <= *to_ns => continue,
+                Some((_, to_ns)) if !span.is_instant => *to_ns = span.to_ns.unwrap_or(u64::MAX),
+                None if !span.is_instant && numbered.len() < MAX_NAMES => {
+                    numbered.push((stem, span.to_ns.unwrap_or(u64::MAX)));
+                }
+                _ => {}
+            }
+        }
         let [from, to] = ends_of(span, content).map(|at| axis.scale().position(at));
         if from > range.end || to < range.start {
             continue;
@@ -227,7 +243,6 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
             run.finish(measure, x0, &mut boxes);
         }
         let rect = row_rect(measure, geometry, row, x0, x1);
-        let full = content.recording.definitions().string(span.name);
         let mut name = String::new();
         if x1 - x0 > max_gap {
             let names = [(full, usize::MAX), (short_name(full), MIN_LETTERS)];

@@ -151,6 +151,7 @@ fn apply_rules(
     if !examined.evidence.has(Evidence::History) {
         // The state of one moment shows neither peaks nor growth.
         findings.extend(segments::private_pools(context, lines));
+        findings.retain(|one| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty());
         return AppliedRules { findings, unproven, examined };
     }
     let outside = outside::growth(context, lines);
@@ -203,7 +204,9 @@ fn apply_rules(
         }
         findings.extend(start);
     }
-    findings.retain(|one| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty());
+    let is_answered = |one: &Finding| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty();
+    findings.retain(is_answered);
+    unproven.retain(is_answered);
     AppliedRules { findings, unproven, examined }
 }
 

@@ -100,12 +100,11 @@ impl Rule {
     /// Returns the evidence without which the rule has no answer.
     #[must_use]
     pub const fn needs(self) -> &'static [Evidence] {
-        use Evidence::{Beginning, DeviceMemory, History, Stacks, Steps};
+        use Evidence::{Beginning, Counters, DeviceMemory, History, Stacks, Steps};
         match self {
-            Self::Failures | Self::Waste | Self::Segments | Self::Streams | Self::Temporaries | Self::Dominant => {
-                &[History]
-            }
-            Self::PrivatePools => &[],
+            Self::Failures | Self::Temporaries | Self::Dominant => &[History],
+            Self::Waste | Self::Segments | Self::Streams => &[History, Counters],
+            Self::PrivatePools => &[Counters],
             Self::Growth => &[History, Steps],
             Self::OptimizerStep | Self::Copies => &[History, Stacks],
             Self::Start => &[History, Beginning, Steps],

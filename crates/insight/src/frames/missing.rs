@@ -101,9 +101,9 @@ impl WhyNoStack {
         match self {
             Self::BeforeRecording => "allocated before recording began",
             Self::NoStacksRecorded => "no stacks recorded",
-            Self::NoPythonFrames => "no Python frames (backward pass)",
-            Self::UnknownSite => "unknown site",
-            Self::LibraryOnly => "library code only",
+            Self::NoPythonFrames => "backward pass (no line recorded)",
+            Self::UnknownSite => "no line recorded",
+            Self::LibraryOnly => "library code (no line recorded)",
         }
     }
 

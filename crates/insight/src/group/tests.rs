@@ -104,14 +104,14 @@ fn groups_without_a_stack_say_why() {
     assert_eq!(name(&sites, GroupBy::Module, &unknown), "no module recorded");
     sites.stack(&[("train.py", 3, "main")]);
     for by in [GroupBy::Site, GroupBy::Stack, GroupBy::Function, GroupBy::Line, GroupBy::File] {
-        assert_eq!(name(&sites, by, &unknown), "no Python frames (backward pass)");
+        assert_eq!(name(&sites, by, &unknown), "backward pass (no line recorded)");
         assert_eq!(name(&sites, by, &older), "allocated before recording began");
     }
     assert_eq!(name(&sites, GroupBy::Category, &unknown), "gradient (inferred)");
     assert_eq!(name(&sites, GroupBy::Phase, &unknown), "backward");
     assert_eq!(name(&sites, GroupBy::Category, &older), "allocated before recording began");
     assert_eq!(name(&sites, GroupBy::Phase, &older), "allocated before recording began");
-    assert_eq!(name(&sites, GroupBy::Line, &block(SiteId(u32::MAX))), "no Python frames (backward pass)");
+    assert_eq!(name(&sites, GroupBy::Line, &block(SiteId(u32::MAX))), "backward pass (no line recorded)");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn backward_operations_are_functions_without_a_line() {
     let frames = [("", 0, "torch::autograd::generated::MmBackward0::apply(X&&)"), ("", 0, "at::empty(long)")];
     let site = sites.stack(&frames);
     assert_eq!(name(&sites, GroupBy::Function, &block(site)), "torch::autograd::generated::MmBackward0::apply");
-    assert_eq!(name(&sites, GroupBy::Line, &block(site)), "library code only");
+    assert_eq!(name(&sites, GroupBy::Line, &block(site)), "library code (no line recorded)");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn operations_are_named_by_the_best_kind_of_frame() {
     assert_eq!(name(&sites, GroupBy::File, &block(named)), "crates/demo/src/models/gpt.rs");
     assert_eq!(name(&sites, GroupBy::Function, &block(named)), "gpt.rs");
     assert_eq!(name(&sites, GroupBy::Site, &block(named)), "gpt.rs:66 · matmul");
-    assert_eq!(name(&sites, GroupBy::Operation, &block(SiteId(0))), "no Python frames (backward pass)");
+    assert_eq!(name(&sites, GroupBy::Operation, &block(SiteId(0))), "backward pass (no line recorded)");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Verdict {
 
 /// Returns the devices on which memory was reserved.
 fn used(devices: &[ExaminedDevice]) -> impl Iterator<Item = &ExaminedDevice> {
-    devices.iter().filter(|one| one.peak_reserved.bytes > 0)
+    devices.iter().filter(|one| one.peak_reserved.bytes > 0 || one.peak_allocated.bytes > 0)
 }
 
 /// Returns the rules that lack evidence about a device and found nothing on it, each once if it

@@ -222,6 +222,8 @@ enum Removed {
     Marks,
     /// The frames of the program: they look like a library's.
     ProgramFrames,
+    /// The segments: then more is allocated than reserved.
+    Segments,
 }
 
 /// Passes a recording on without a part of its evidence.
@@ -239,7 +241,10 @@ impl Sink for Edited<'_> {
             (Removed::Times, _) => event.time_ns = self.events * 1000,
             (Removed::Stacks, kind) => *kind = crate::autopsy::without_site(*kind),
             // Keeps the number of events.
-            (Removed::Marks, EventKind::Mark { .. }) => event.kind = EventKind::Gap { lost: 0 },
+            (Removed::Marks, EventKind::Mark { .. })
+            | (Removed::Segments, EventKind::SegmentAllocated { .. } | EventKind::SegmentMapped { .. }) => {
+                event.kind = EventKind::Gap { lost: 0 };
+            }
             _ => {}
         }
         self.inner.event(&event);
@@ -382,6 +387,17 @@ fn missing_evidence_is_said() {
         );
 
         let (_, _) = lacks(Removed::Marks);
+
+        let (impossible, name) = lacks(Removed::Segments);
+        // A recording that began late has segments from before.
+        if recording.first_event() == 0 && recording.info().devices.iter().all(|device| device.history_complete) {
+            for rule in [Rule::Waste, Rule::Segments, Rule::Streams, Rule::PrivatePools] {
+                assert_eq!(missing(&impossible, rule), [Evidence::Counters], "{name}: {impossible:?}");
+            }
+            let is_of_segments = |problem: Problem| Rule::of(problem).needs().contains(&Evidence::Counters);
+            assert!(!matches!(impossible.cause, Cause::Problem(problem) if is_of_segments(problem)), "{name}");
+            assert_ne!(impossible.status, Status::Nothing, "{name}: {}", impossible.summary);
+        }
 
         let (anonymous, name) = lacks(Removed::ProgramFrames);
         assert_eq!(anonymous.site, None, "{name}: {}", anonymous.summary);

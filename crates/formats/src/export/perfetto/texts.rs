@@ -82,7 +82,7 @@ impl<'a> Texts<'a> {
             Text::String(id) => definitions.string(id).to_owned(),
             Text::Site(id) => site_name(definitions, id),
             Text::Stack(id) => stack_text(definitions, id),
-            Text::UnknownSite(power) => format!("unknown site, {} or more", ByteSize(1 << power)),
+            Text::UnknownSite(power) => format!("no line recorded, {} or more", ByteSize(1 << power)),
         }
     }
 
