@@ -4,6 +4,7 @@
 //! does not build them: `cargo xtask build` compiles the viewer and compresses the files.
 //!
 //! - [`PageFile`] is one file; [`files`] lists all of them.
+//! - `standalone` (feature of the same name) makes one HTML file of them and of a recording.
 //!
 //! ```
 //! let index = vramscope_page::files().iter().find(|file| file.path == "index.html");
@@ -22,6 +23,11 @@ use flate2::read::GzEncoder;
 
 #[cfg(page_on_disk)]
 mod listing;
+#[cfg(feature = "standalone")]
+mod standalone;
+
+#[cfg(feature = "standalone")]
+pub use standalone::{StandaloneError, standalone, standalone_template};
 
 /// A file of the vramscope page: its path on the server and its bytes.
 #[derive(Clone, Copy, Debug)]

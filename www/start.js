@@ -117,8 +117,31 @@ app.toggleAttribute("data-gallery", new URLSearchParams(location.search).has("ga
 const show = () => Promise.all([showServed(), showRecent(), gallery().then(({ showGallery }) => showGallery())])
   .then(() => {}, () => {});
 
+// Saves the page with a recording in it as one HTML file. The server has the page as a template, in
+// which the recording and its names are empty.
+const saveHtml = async ({ blob, url, name }) => {
+  const template = await fetch("./viewer.html");
+  if (!template.ok) return `cannot save as HTML here: run \`vramscope export ${name} --to html -o page.html\``;
+  const recording = blob ?? await (await fetch(url)).blob();
+  const text = await new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(recording);
+  });
+  const escaped = name.replace(/[&<>"']/g, letter => `&#${letter.charCodeAt(0)};`);
+  const [head, tail] = (await template.text()).split('data-name=""></script>');
+  const page = new Blob([head.replace("<title> ·", () => `<title>${escaped} ·`), `data-name="${escaped}">`,
+    text.slice(text.indexOf(",") + 1), "</script>", tail], { type: "text/html" });
+  const link = element("a", { href: URL.createObjectURL(page), download: name.replace(/\.vram$/, ".html") });
+  link.click();
+  // The user may have to choose a folder first.
+  setTimeout(() => URL.revokeObjectURL(link.href), 600_000);
+};
+
 const commands = {
   show,
+  "save-html": saveHtml,
   // Shows the start page over the recording, or hides it again.
   start: () => {
     if (app.dataset.stage !== "shown") return;

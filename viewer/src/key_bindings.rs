@@ -119,6 +119,7 @@ const COMMANDS: &[Row] = &[
     ("copy-table", "Copy the table of the view", &["Y"], Group::Views),
     ("copy-details", "Copy the details as text", &["D"], Group::Views),
     ("copy-stack", "Copy the call stack in the details", &["K"], Group::Views),
+    ("save-picture copy", "Copy the picture of the view", &["; k"], Group::Views),
     ("save-picture png", "Save the picture of the view as PNG", &["I"], Group::Views),
     ("save-picture svg", "Save the picture of the view as SVG", &["G"], Group::Views),
     ("save-picture png timeline", "Save the timeline as PNG", &["; p"], Group::Views),
@@ -140,6 +141,9 @@ const COMMANDS: &[Row] = &[
     ("open", "Open a file", &["o"], Group::Page),
     ("compare", "Open a second recording and compare", &["; c"], Group::Page),
     ("save", "Save the recording", &["Ctrl+s"], Group::Page),
+    ("save-html", "Save the recording with this page as one HTML file", &["; h"], Group::Page),
+    ("save-snapshot", "Save a PyTorch snapshot (.pickle), for memory_viz", &["; s"], Group::Page),
+    ("copy-link", "Copy a link to this view", &["; u"], Group::Page),
     ("save-range", "Save the selected or visible range as a smaller recording", &["; r"], Group::Page),
     ("save-redacted", "Save the recording without names", &["; n"], Group::Page),
     ("save-range-redacted", "Save the selected or visible range without names", &["; N"], Group::Page),
@@ -274,6 +278,18 @@ mod tests {
             for key in command.keys {
                 assert!(keys.insert(*key), "{key} runs two commands");
             }
+        }
+    }
+
+    #[test]
+    fn menu_for_saving_has_commands_of_the_list() {
+        let (_, menu) = include_str!("../../www/index.html").split_once("id=\"save-menu\"").expect("a menu");
+        let (menu, _) = menu.split_once("</div>").expect("the menu's end");
+        let names: Vec<&str> =
+            menu.split("data-command=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(names.len() >= 8, "{names:?}");
+        for name in names {
+            assert!(all().iter().any(|command| command.name == name), "{name}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Recognizes and reads a recording while its bytes arrive, and names saved files.
 
+use serde::{Deserialize, Serialize};
 use vramscope_trace::{FormatError, MAGIC, Recording};
 
 /// File name extensions that are removed before `.vram` is appended to a saved recording's name.
@@ -85,6 +86,17 @@ fn utc_time(unix_s: u64) -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
+/// The format of a file in which the whole recording is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SaveFormat {
+    /// A recording.
+    Recording,
+    /// The page with the recording in it.
+    Html,
+    /// A pickled PyTorch snapshot, for `memory_viz`.
+    Snapshot,
+}
+
 /// Returns the file name under which to save the recording of `source`, a file or a program:
 /// `run.vram` for `run.pickle.gz`.
 pub fn saved_name(source: &str) -> String {
@@ -96,6 +108,12 @@ pub fn saved_name(source: &str) -> String {
     let stem: String = stem.chars().take(MAX_NAME_CHARS).map(replace).collect();
     let stem = stem.trim_matches(['.', ' ']);
     format!("{}.vram", if stem.is_empty() { "recording" } else { stem })
+}
+
+/// Returns the file name under which to save the recording of `source` as a PyTorch snapshot:
+/// `run.pickle`.
+pub fn snapshot_name(source: &str) -> String {
+    format!("{}.pickle", saved_name(source).trim_end_matches(EXTENSIONS[0]))
 }
 
 /// Returns the file name under which to save a part of the recording of `source`, or all of it

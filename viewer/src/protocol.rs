@@ -11,6 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
+use crate::open::SaveFormat;
 use crate::page_texts::PageTexts;
 use crate::saved_picture::SavedPicture;
 use crate::ui::Node;
@@ -192,7 +193,7 @@ pub enum ToEngine {
     /// Compares with the recording in the file beside the message, which has this number.
     CompareFile(u64),
     /// Asks for the recording's bytes, to save them.
-    Save,
+    Save(SaveFormat),
     /// Asks for a recording to save: a part, or without names.
     SaveExcerpt {
         /// Whether it is of the selected or visible range; else of everything.
@@ -303,6 +304,8 @@ pub enum FromEngine {
         name: String,
         /// URL; empty if the blob travels beside the message.
         url: String,
+        /// Whether the page puts the recording into an HTML file.
+        is_html: bool,
     },
     /// A text for the clipboard.
     Clipboard(String),

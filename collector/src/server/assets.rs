@@ -1,11 +1,12 @@
 //! Serves the page's files in the encoding that the client accepts.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use vramscope_page::{Content, PageFile};
+use vramscope_page::{Content, PageFile, standalone_template};
 
 use super::ranges::MEDIA_TYPE;
 
@@ -21,6 +22,8 @@ impl Default for Assets {
     }
 }
 
+/// Path of the page as one HTML document without a recording, which the page makes HTML files of.
+const TEMPLATE: &str = "viewer.html";
 /// Media types (MIME) by file extension. Files with other extensions are not served.
 const MEDIA_TYPES: &[(&str, &str)] = &[
     ("css", "text/css; charset=utf-8"),
@@ -41,6 +44,9 @@ impl Assets {
     /// Returns the response with the page's file at `path`, relative to the server's root; `None`
     /// if the page has no such file. An empty path is `index.html`.
     pub(super) fn response(self, path: &str, request: &HeaderMap) -> Option<Response> {
+        if path == TEMPLATE {
+            return template(self.0).map(IntoResponse::into_response);
+        }
         let path = if path.is_empty() { "index.html" } else { path };
         let file = self.0.iter().find(|file| file.path == path)?;
         let (_, extension) = path.rsplit_once('.')?;
@@ -59,6 +65,16 @@ impl Assets {
         }
         Some(response)
     }
+}
+
+/// Returns the response with the page as one HTML document for a recording, which is made once;
+/// `None` if the page was not built.
+fn template(files: &'static [PageFile]) -> Option<impl IntoResponse> {
+    static PAGE: OnceLock<Option<Bytes>> = OnceLock::new();
+    let page = PAGE.get_or_init(|| standalone_template(files).map(Bytes::from).ok()).clone()?;
+    // The document is no page of the server: it is saved, not shown.
+    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_DISPOSITION, "attachment")];
+    Some((headers, page))
 }
 
 /// Returns a file's bytes in the smallest encoding that the request accepts, and the encoding's

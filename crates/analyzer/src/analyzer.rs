@@ -14,6 +14,7 @@ use crate::excerpt::{ExcerptJob, ExcerptStep};
 use crate::findings::{check, findings};
 use crate::request::{Observer, Request};
 use crate::simulation::what_if;
+use crate::snapshot::write_snapshot;
 
 /// Answers [`Request`]s about one recording. Keeps the recorded requests of each device, so that
 /// further settings can be tried sooner.
@@ -105,6 +106,10 @@ impl Analyzer {
                 Ok(json(&advice(device, &settings, *capacity_bytes, observer)))
             }
             Request::Findings => self.find(observer),
+            Request::Snapshot => {
+                write_snapshot(&self.recording, observer)?;
+                Ok(json(&()))
+            }
             Request::Excerpt { from, to, is_redacted } => {
                 let mut job = ExcerptJob::new(&self.recording, (*from, *to), *is_redacted);
                 while let ExcerptStep::Written(..) = self.write_excerpt(&mut job, observer)? {}

@@ -1,5 +1,5 @@
 //! Long computations over a whole recording, which the page makes in a worker: the recorded
-//! requests under other settings, the best settings, findings, and excerpts.
+//! requests under other settings, the best settings, findings, excerpts and snapshots.
 //!
 //! [`Analyzer`] answers [`Request`]s. The analyses themselves are those of [`vramscope_insight`]
 //! and [`vramscope_pool`]; this crate makes the runs, reports progress and returns the results as
@@ -17,6 +17,7 @@ mod excerpt;
 mod findings;
 mod request;
 mod simulation;
+mod snapshot;
 #[cfg(target_arch = "wasm32")]
 mod worker;
 

@@ -25,6 +25,8 @@ pub enum Request {
     },
     /// The problems that the recording shows.
     Findings,
+    /// The recording as a pickled PyTorch snapshot.
+    Snapshot,
     /// A part of the recording, as a recording.
     Excerpt {
         /// The first moment, as an event number.
@@ -36,9 +38,9 @@ pub enum Request {
     },
 }
 
-/// Receives the bytes of a recording that a request makes, and how far it is.
+/// Receives the bytes of a file that a request makes, and how far it is.
 pub trait Observer {
-    /// Receives the next bytes of the recording: complete chunks.
+    /// Receives the next bytes of the file; of a recording, complete chunks.
     fn part(&mut self, bytes: Vec<u8>);
     /// Receives the share that is done, 0 to 1, and what is being done.
     fn progress(&mut self, share: f64, text: &str);

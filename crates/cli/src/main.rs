@@ -42,7 +42,6 @@ mod escape;
 mod fleet_feed;
 mod history;
 #[cfg(feature = "export")]
-mod html_page;
 mod input;
 mod item_channel;
 mod log;

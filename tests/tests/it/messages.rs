@@ -11,7 +11,7 @@ use vramscope_tests::fixtures::workspace_root;
 use vramscope_tests::rules::{MessageKind, messages, page_messages};
 
 /// Scripts of the page; their string literals have the form of Rust's.
-const SCRIPTS: [&str; 2] = ["www/main.js", "crates/cli/src/html_page/loader.js"];
+const SCRIPTS: [&str; 2] = ["www/main.js", "www/loader.js"];
 
 /// Returns the files that contain messages, in alphabetical order: Rust files below every `src`
 /// folder and of the crate `vramscope-page`, its `index.html`, and [`SCRIPTS`]. Test files are

@@ -28,8 +28,8 @@ impl Session {
         }
     }
 
-    /// Returns true while a table of a live recording keeps the order of its rows: the pointer is on
-    /// a row.
+    /// Returns true while a table of a live recording keeps the order of its rows: the pointer is
+    /// on a row.
     fn keeps_row_order(&self) -> bool {
         let lights = &self.details.lights;
         let is_on_element = lights.source.is_none() && !lights.hovered.is_empty();

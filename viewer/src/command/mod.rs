@@ -18,6 +18,7 @@ use crate::device_map::ColorBy;
 use crate::editor_link::EditorTemplate;
 use crate::linked_memory::LinkedMemory;
 use crate::model::{CompareWith, PeakKind};
+use crate::open::SaveFormat;
 use crate::pane_sizes::Splitter;
 use crate::saved_picture::PictureFormat;
 use crate::timeline::{AxisKind, Stacking};
@@ -247,7 +248,9 @@ pub enum PageCommand {
     /// Opens a second file and compares.
     Compare,
     /// Saves the recording.
-    Save,
+    Save(SaveFormat),
+    /// Copies a link to the view.
+    CopyLink,
     /// Saves a recording of the selected or visible range (first), without names (second).
     SaveExcerpt(bool, bool),
     /// A command of the start page with its argument, such as `recent 0`.

@@ -12,6 +12,7 @@ use crate::bands::Band;
 use crate::device_map::ColorBy;
 use crate::editor_link::EditorTemplate;
 use crate::model::{CompareWith, PeakKind};
+use crate::open::SaveFormat;
 use crate::pane_sizes::Splitter;
 use crate::saved_picture::PictureFormat;
 use crate::timeline::{AxisKind, Stacking};
@@ -22,7 +23,7 @@ use crate::units::parse_count;
 const START_PAGE: [&str; 6] = ["start", "recent", "forget", "example", "compare-served", "install"];
 
 /// The commands without further arguments, with their texts.
-static FIXED: [(&str, Command); 69] = [
+static FIXED: [(&str, Command); 72] = [
     ("play", Command::Play),
     ("mark -1", Command::Mark(Back)),
     ("mark 1", Command::Mark(Forward)),
@@ -82,7 +83,10 @@ static FIXED: [(&str, Command); 69] = [
     ("commands", Command::Page(PageCommand::Commands)),
     ("open", Command::Page(PageCommand::Open)),
     ("compare", Command::Page(PageCommand::Compare)),
-    ("save", Command::Page(PageCommand::Save)),
+    ("save", Command::Page(PageCommand::Save(SaveFormat::Recording))),
+    ("save-html", Command::Page(PageCommand::Save(SaveFormat::Html))),
+    ("save-snapshot", Command::Page(PageCommand::Save(SaveFormat::Snapshot))),
+    ("copy-link", Command::Page(PageCommand::CopyLink)),
     ("save-range", Command::Page(PageCommand::SaveExcerpt(true, false))),
     ("save-redacted", Command::Page(PageCommand::SaveExcerpt(false, true))),
     ("save-range-redacted", Command::Page(PageCommand::SaveExcerpt(true, true))),

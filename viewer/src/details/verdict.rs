@@ -7,6 +7,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId, Percent};
 use super::findings::finding_of_verdict;
 use crate::command::{Command, PageCommand};
 use crate::jobs::{Findings, Job, Jobs};
+use crate::open::SaveFormat;
 use crate::timeline::StepAt;
 use crate::ui::{Attribute, Element, Node, Tag};
 
@@ -57,7 +58,7 @@ pub fn elements(jobs: &Jobs, figures: &MomentFigures, ended: Option<&str>) -> Ve
         .with_children(moment_figures(findings, figures));
     let class = format!("verdict-line {kind}");
     let ended = ended.map(|text| {
-        let save = Element::button("Save", Command::Page(PageCommand::Save));
+        let save = Element::button("Save", Command::Page(PageCommand::Save(SaveFormat::Recording)));
         Element::new(Tag::P).with_class("ended").with(Attribute::Role, "status").with_text(text).with_child(save)
     });
     let line = Element::new(Tag::Div).with_class(class).with_children([said, actions]);

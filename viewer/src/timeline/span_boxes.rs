@@ -216,13 +216,13 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
     for (index, span) in spans.enumerate() {
         let full = content.recording.definitions().string(span.name);
         if let (stem, Some(_)) = split_number(full) {
-            let known = numbered.iter_mut().find(|(other, _)| *other == stem);
-            match known {
+            let has_room = numbered.len() < MAX_NAMES;
+            match numbered.iter_mut().find(|(other, _)| *other == stem) {
                 // A program that names its steps counts them itself; marks of its optimizer's steps
                 // may have other numbers.
                 Some((_, to_ns)) if span.is_instant && span.from_ns <= *to_ns => continue,
                 Some((_, to_ns)) if !span.is_instant => *to_ns = span.to_ns.unwrap_or(u64::MAX),
-                None if !span.is_instant && numbered.len() < MAX_NAMES => {
+                None if !span.is_instant && has_room => {
                     numbered.push((stem, span.to_ns.unwrap_or(u64::MAX)));
                 }
                 _ => {}

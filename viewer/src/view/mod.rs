@@ -260,8 +260,8 @@ pub trait View: Any {
         Vec::new()
     }
 
-    /// Returns the memory that a pixel of the picture stands for, the most specific part first; other
-    /// pictures and the tables light it up.
+    /// Returns the memory that a pixel of the picture stands for, the most specific part first;
+    /// other pictures and the tables light it up.
     fn linked(&mut self, context: &Context<'_>, shared: &mut SharedCaches, point: Pixel) -> Vec<LinkedMemory> {
         let block = self.hit(context.state, point).and_then(|hit| hit.block);
         let memory = block.map(|block| memory_of(&mut shared.groupings, context.recording, &block));

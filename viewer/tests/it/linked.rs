@@ -11,7 +11,8 @@ use crate::testing::{command, open_bytes};
 /// The size of each picture, in pixels.
 const SIZE: (u32, u32) = (700, 300);
 
-/// Opens a recording of a program of many lines at its peak with the views `left` and `right` in the panes.
+/// Opens a recording of a program of many lines at its peak with the views `left` and `right` in
+/// the panes.
 fn session_with(left: &str, right: &str, commands: &[&str]) -> Session {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/pytorch/recordings/checkpoint_blocks-without.vram");
     let file = std::fs::read(path).expect("the repository contains the file");

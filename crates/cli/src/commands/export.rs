@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use vramscope_formats::export::{self, ExportError, Progress};
+use vramscope_page::standalone;
 use vramscope_trace::{ByteSize, Count, Recording};
 
 use crate::error::{CommandError, Result};
-use crate::html_page;
 use crate::input::Input;
 use crate::output::{Output, compression_extension, display_name, is_stdout, refuse_input_as_output};
 use crate::terminal;
@@ -166,12 +166,32 @@ fn lifetimes_path(events: &Path) -> PathBuf {
     events.with_file_name(format!("{}.lifetimes{}", &name[..dot], &name[dot..]))
 }
 
+/// Writes the page with the input's recording in it as one HTML file, and prints the page's size.
+fn write_page(input: Input, output: &Path) -> Result {
+    let name = format!("{}.vram", input.name());
+    let mut recording = Vec::new();
+    let events = input.write_recording(|part| {
+        recording.extend_from_slice(part);
+        Ok(())
+    })?;
+    let page = standalone(vramscope_page::files(), &name, &recording).map_err(CommandError::new)?;
+    let bytes = Output::write_file(output, page.as_bytes())?;
+    let events = Count(events).of("event", "events");
+    let file = format!("{}: {events}, {}", display_name(output), ByteSize(bytes));
+    if bytes == page.len() as u64 {
+        terminal::message(format_args!("{file}, of which the recording has {}", ByteSize(recording.len() as u64)));
+    } else {
+        terminal::message(file);
+    }
+    Ok(())
+}
+
 /// Exports the recording and prints the size of each file.
 pub(crate) fn run(arguments: &ExportArguments) -> Result {
     let writer = arguments.to.writer(&arguments.output)?;
     refuse_input_as_output(&arguments.file, &arguments.output)?;
     let input = Input::open(&arguments.file)?.with_redaction(arguments.redact);
-    let Some(writer) = writer else { return html_page::export(input, &arguments.output) };
+    let Some(writer) = writer else { return write_page(input, &arguments.output) };
     let recording = input.into_recording()?;
     let paths = writer.paths(&recording, &arguments.output)?;
     paths.iter().try_for_each(|path| refuse_input_as_output(&arguments.file, path))?;

@@ -15,4 +15,5 @@ mod numbers;
 mod page;
 mod questions;
 mod ranges;
+mod saving;
 mod what_if;

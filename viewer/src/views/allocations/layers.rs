@@ -51,8 +51,8 @@ pub(super) fn layers(context: &Context<'_>, by: GroupBy, caches: &mut SharedCach
     groups.into_iter().zip(styles).map(|(group, style)| Layer { name: name(group), style }).collect()
 }
 
-/// Returns the index of the layer that shows the lit group, else the selected one: its own layer, or
-/// the layer of all other groups. `None` if that is no group of this grouping.
+/// Returns the index of the layer that shows the lit group, else the selected one: its own layer,
+/// or the layer of all other groups. `None` if that is no group of this grouping.
 pub(super) fn selected_layer(
     context: &Context<'_>,
     by: GroupBy,

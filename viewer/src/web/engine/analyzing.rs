@@ -9,7 +9,7 @@ use super::page_worker::{Analysis, Answer, PageWorker, Running};
 use super::save;
 use crate::jobs::Job;
 use crate::model::Origin;
-use crate::open::RecordingLoader;
+use crate::open::{RecordingLoader, SaveFormat};
 use crate::protocol::FromEngine;
 
 /// Starts the job that the session wants next, unless it is running already. A running simulation
@@ -112,7 +112,7 @@ fn receive(app: &App, answer: Answer) {
         let others = if new.len() > 1 { format!(" And {} more.", new.len() - 1) } else { String::new() };
         app.show_message(&format!("{}{others}", first["summary"].as_str().unwrap_or_default()));
         if saves {
-            save::save(app);
+            save::save(app, SaveFormat::Recording);
         }
     }
     app.want_frame();

@@ -1,6 +1,6 @@
-//! The recording on the page as an analyzer gets it, and excerpts that an analyzer writes.
+//! The recording on the page as an analyzer gets it, and files that an analyzer writes.
 
-use serde_json::json;
+use serde_json::Value;
 use wasm_bindgen::prelude::*;
 use web_sys::Url;
 
@@ -35,15 +35,13 @@ pub(super) fn source(app: &App, state: &EngineState) -> Result<JsValue, JsValue>
     }
 }
 
-/// Writes the part of the recording on the page between two moments; `is_current` returns false
-/// once the user has stopped it or opened another recording.
-pub(super) async fn excerpt(
+/// Returns the file that an analyzer writes for `request` about the recording on the page;
+/// `is_current` returns false once the user has stopped it or opened another recording.
+pub(super) async fn written(
     app: &App,
-    (from, to): (u64, u64),
-    is_redacted: bool,
+    request: &Value,
     is_current: impl Fn() -> bool + Clone + 'static,
 ) -> Result<RecordingBytes, JsValue> {
-    let request = json!({ "kind": "excerpt", "from": from, "to": to, "is_redacted": is_redacted });
     let (request, source) = (JsValue::from(request.to_string()), source(app, &app.0.state.borrow())?);
     let fields = [("source", &source), ("request", &request)];
     let written = make_recording(app, START_ANALYZER, &fields, (is_current, "stopped"), |_| {}).await?;

@@ -31,6 +31,7 @@ use crate::command::Command;
 use crate::connection::ConnectionEvent;
 use crate::link::Link;
 use crate::model::Origin;
+use crate::open::SaveFormat;
 use crate::protocol::{FromEngine, RecordingSource, ToEngine};
 
 /// Starts an engine that exchanges messages with the page at the other end of `port`.
@@ -79,7 +80,8 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
         }
         ToEngine::OpenFile(number) => open_file::open_in_background(app, RecordingSource::File(number), objects),
         ToEngine::CompareFile(number) => open_file::compare_in_background(app, RecordingSource::File(number), objects),
-        ToEngine::Save => save::save(app),
+        ToEngine::Save(SaveFormat::Snapshot) => save::save_snapshot(app),
+        ToEngine::Save(format) => save::save(app, format),
         ToEngine::SaveExcerpt { is_range, is_redacted } => save::save_excerpt(app, is_range, is_redacted),
         ToEngine::CancelOpening => {
             open_file::cancel(app);

@@ -16,6 +16,7 @@ use super::{controls, dialogs, editor, history, key_presses, linked, splitters, 
 use crate::bands::Band;
 use crate::command::{Command, Direction};
 use crate::model::PeakKind;
+use crate::open::SaveFormat;
 use crate::protocol::{Action, Pointer, PointerKind, Surface, ToEngine};
 
 /// Name of the browser's stored setting that hides the hints for new users.
@@ -161,7 +162,7 @@ fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
     }
     app.on_button("help-button", |app| toggle_help(&app.page))?;
     app.on_button("open", choose_file)?;
-    app.on_button("save", page_commands::save)?;
+    app.on_button("save", |app| page_commands::save(app, SaveFormat::Recording))?;
     app.on_button("empty-open", choose_file)?;
     app.on_button("progress-cancel", |app| app.send_with(&ToEngine::CancelOpening, &[]))?;
     app.page.set_hidden("hints", !storage::load(HINTS).is_empty());

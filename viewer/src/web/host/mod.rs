@@ -98,7 +98,8 @@ fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
             }
         }
         FromEngine::Progress(progress) => app.page.show_progress(progress),
-        FromEngine::Download { name, url } => {
+        FromEngine::Download { name, url, is_html: true } => start_page::save_html(app, objects.first(), &url, &name),
+        FromEngine::Download { name, url, .. } => {
             let page = &app.page;
             if let Err(error) = save::download(&page.document, objects.first(), &url, &name) {
                 page.show_message(&format!("cannot save the recording: {error:?}"));

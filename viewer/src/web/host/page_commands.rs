@@ -10,6 +10,7 @@ use super::app::App;
 use super::page::Page;
 use super::{controls, controls_view, dialogs, editor, history, splitters, start_page, storage};
 use crate::command::{Command, PageCommand};
+use crate::open::SaveFormat;
 use crate::protocol::ToEngine;
 
 /// Time in milliseconds for which a button shows that it has copied something.
@@ -35,7 +36,11 @@ pub(super) fn run(app: &App, command: Command) {
     match command {
         PageCommand::Open => choose_file(app),
         PageCommand::Compare => show_file_dialog(app, true),
-        PageCommand::Save => save(app),
+        PageCommand::Save(format) => save(app, format),
+        PageCommand::CopyLink => {
+            let address = window().and_then(|window| window.location().href());
+            copy(app, address.unwrap_or_default());
+        }
         PageCommand::SaveExcerpt(is_range, is_redacted) => {
             app.send_with(&ToEngine::SaveExcerpt { is_range, is_redacted }, &[]);
         }
@@ -60,8 +65,8 @@ pub(super) fn run(app: &App, command: Command) {
 }
 
 /// Requests the recording's bytes from the engine, to save them as a file.
-pub(super) fn save(app: &App) {
-    app.send_with(&ToEngine::Save, &[]);
+pub(super) fn save(app: &App, format: SaveFormat) {
+    app.send_with(&ToEngine::Save(format), &[]);
 }
 
 /// Copies the start page's lines of code that record a PyTorch program.

@@ -14,6 +14,9 @@ use crate::protocol::{RecordingSource, Sources};
 /// Message for commands of the start page on a page without its script.
 const NO_SCRIPT: &str = "an exported page has no start page; open another file with Open…";
 
+/// Message where the recording cannot be saved as an HTML file.
+const NO_TEMPLATE: &str = "this page cannot write HTML files: open the recording with `vramscope view`";
+
 /// Calls the start page's script with a command and a value, and returns its result; `None` without
 /// a script, or if the command fails.
 fn call(app: &App, command: &str, value: &JsValue) -> Option<JsValue> {
@@ -23,9 +26,34 @@ fn call(app: &App, command: &str, value: &JsValue) -> Option<JsValue> {
 
 /// Executes a command of the start page and shows the message that it returns, if any.
 pub(super) fn run(app: &App, name: &str, argument: &str) {
-    let Some(result) = call(app, name, &argument.into()) else {
-        return app.page.show_message(NO_SCRIPT);
-    };
+    match call(app, name, &argument.into()) {
+        Some(result) => show_result(app, result),
+        None => app.page.show_message(NO_SCRIPT),
+    }
+}
+
+/// Offers the page with a recording called `name` in it as a download; the recording is a blob, or
+/// at `url`.
+pub(super) fn save_html(app: &App, blob: Option<&JsValue>, url: &str, name: &str) {
+    let recording = object(&[("blob", blob.cloned().unwrap_or_default()), ("url", url.into()), ("name", name.into())]);
+    match call(app, "save-html", &recording) {
+        Some(result) => show_result(app, result),
+        None => app.page.show_message(NO_TEMPLATE),
+    }
+}
+
+/// Returns an object with these properties.
+fn object(properties: &[(&str, JsValue)]) -> Object {
+    let object = Object::new();
+    for (name, value) in properties {
+        // Fails only for objects that cannot be changed.
+        let _ = Reflect::set(&object, &(*name).into(), value);
+    }
+    object
+}
+
+/// Shows the message that a promise or another result of the script contains, if any.
+fn show_result(app: &App, result: JsValue) {
     let app = app.clone();
     spawn_local(async move {
         let text = match JsFuture::from(Promise::resolve(&result)).await {
@@ -55,11 +83,7 @@ pub(super) fn opened(app: &App, sources: &Sources) {
         RecordingSource::File(number) => ("", app.state.borrow().history.file(*number)),
         RecordingSource::Program | RecordingSource::None => return,
     };
-    let recording = Object::new();
-    for (name, value) in [("url", url.into()), ("file", file.unwrap_or_default())] {
-        // Fails only for objects that cannot be changed.
-        let _ = Reflect::set(&recording, &name.into(), &value);
-    }
+    let recording = object(&[("url", url.into()), ("file", file.unwrap_or_default())]);
     call(app, "opened", &recording);
 }
 

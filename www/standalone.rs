@@ -7,43 +7,51 @@
 //! browser does not execute.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::Write as _;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
-use vramscope_page::PageFile;
-use vramscope_trace::{ByteSize, Count};
 
-use crate::error::{CommandError, Result};
-use crate::input::Input;
-use crate::output::{Output, display_name};
-use crate::terminal;
+use crate::PageFile;
 
 /// The script that starts the viewer in an exported HTML page.
 const LOADER: &str = include_str!("loader.js");
 
-/// Writes the HTML page with the input's recording in it, and prints the page's size.
-pub(crate) fn export(input: Input, output: &Path) -> Result {
-    let name = format!("{}.vram", input.name());
-    let mut recording = Vec::new();
-    let events = input.write_recording(|part| {
-        recording.extend_from_slice(part);
-        Ok(())
-    })?;
-    let page = PageFiles::read(vramscope_page::files())?.embed(&name, &recording)?;
-    let bytes = Output::write_file(output, page.as_bytes())?;
-    let events = Count(events).of("event", "events");
-    let file = format!("{}: {events}, {}", display_name(output), ByteSize(bytes));
-    if bytes == page.len() as u64 {
-        terminal::message(format_args!("{file}, of which the recording has {}", ByteSize(recording.len() as u64)));
-    } else {
-        terminal::message(file);
+/// Why the page cannot be one file.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StandaloneError(String);
+
+impl StandaloneError {
+    /// Creates an error with this text.
+    fn new(text: impl Display) -> Self {
+        Self(text.to_string())
     }
-    Ok(())
+}
+
+/// The result of a function of this module.
+type Result<T> = std::result::Result<T, StandaloneError>;
+
+/// Returns the page with a recording called `name` in it, as one HTML document; `files` are those
+/// of the page.
+///
+/// # Errors
+/// If a file of the page is missing or damaged.
+pub fn standalone(files: &[PageFile], name: &str, recording: &[u8]) -> Result<String> {
+    PageFiles::read(files)?.embed(name, recording, Compression::best())
+}
+
+/// Returns the page as one HTML document in which the recording is empty and has no name: the page
+/// itself inserts both.
+///
+/// # Errors
+/// If a file of the page is missing or damaged.
+pub fn standalone_template(files: &[PageFile]) -> Result<String> {
+    PageFiles::read(files)?.embed("", b"", Compression::fast())
 }
 
 /// The contents of the viewer's files that an exported page contains: document, style, icon, script
@@ -108,7 +116,7 @@ impl PageWorker<'_> {
             (!names.contains('\n')).then_some((before, after))
         });
         let (before, after) = parts.ok_or_else(|| {
-            CommandError::new(format_args!("the page's {name}.js lacks the line that ends with {end}"))
+            StandaloneError::new(format_args!("the page's {name}.js lacks the line that ends with {end}"))
         })?;
         Ok(format!("{before}{}\nconst init = __wbg_init;\n{after}", self.bindings))
     }
@@ -120,14 +128,14 @@ impl PageFiles<'static> {
     fn read(files: &[PageFile]) -> Result<Self> {
         let bytes = |path: &str| {
             let file = files.iter().find(|file| file.path == path).ok_or_else(|| {
-                CommandError::new("this vramscope was built without the page; build it with `cargo xtask build`")
+                StandaloneError::new("this vramscope was built without the page; build it with `cargo xtask build`")
             })?;
-            file.decompressed().map_err(|error| CommandError::new(format_args!("page file {path}: {error}")))
+            file.decompressed().map_err(|error| StandaloneError::new(format_args!("page file {path}: {error}")))
         };
         let text = |path: &str| {
             String::from_utf8(bytes(path)?.into_owned())
                 .map(Cow::Owned)
-                .map_err(|error| CommandError::new(format_args!("page file {path}: {error}")))
+                .map_err(|error| StandaloneError::new(format_args!("page file {path}: {error}")))
         };
         Ok(Self {
             wasm: bytes("pkg/vramscope_viewer_bg.wasm")?,
@@ -142,8 +150,9 @@ impl PageFiles<'static> {
 }
 
 impl PageFiles<'_> {
-    /// Returns the viewer as one HTML document that contains a recording called `name`.
-    fn embed(&self, name: &str, recording: &[u8]) -> Result<String> {
+    /// Returns the viewer as one HTML document that contains a recording called `name`; `effort` is
+    /// that of compressing the WebAssembly.
+    fn embed(&self, name: &str, recording: &[u8], effort: Compression) -> Result<String> {
         let script = format!("{}\n{LOADER}", self.bindings);
         let modules = [self.workers[0].module()?, self.workers[1].module()?];
         let of_workers = modules.iter().map(|module| ("script of a worker", module.as_str(), "</script"));
@@ -151,7 +160,7 @@ impl PageFiles<'_> {
         for (what, text, end_tag) in others.into_iter().chain(of_workers) {
             let text = text.to_ascii_lowercase();
             if text.contains(end_tag) || text.contains("<!--") {
-                return Err(CommandError::new(format_args!(
+                return Err(StandaloneError::new(format_args!(
                     "the page's {what} contains {end_tag} or <!--, so it cannot be an inline element"
                 )));
             }
@@ -164,7 +173,7 @@ impl PageFiles<'_> {
             csp_hash(&self.style)
         );
         let worker = |(worker, module): (&PageWorker<'_>, &String)| {
-            let (name, wasm) = (worker.name, BASE64.encode(gzip(&worker.wasm)));
+            let (name, wasm) = (worker.name, BASE64.encode(gzip(&worker.wasm, effort)));
             format!(
                 "<script type=\"application/wasm\" id=\"{name}-wasm\">{wasm}</script>\n\
                  <script type=\"text/plain\" id=\"{name}-script\">{module}</script>\n"
@@ -176,8 +185,8 @@ impl PageFiles<'_> {
              <script type=\"application/wasm\" id=\"viewer-later-wasm\">{}</script>\n{workers}\
              <script type=\"application/octet-stream\" id=\"recording\" data-name=\"{}\">{}</script>\n\
              <script type=\"module\">{script}</script>\n</body>",
-            BASE64.encode(gzip(&self.wasm)),
-            BASE64.encode(gzip(&self.later_wasm)),
+            BASE64.encode(gzip(&self.wasm, effort)),
+            BASE64.encode(gzip(&self.later_wasm, effort)),
             escape_html(name),
             BASE64.encode(recording)
         );
@@ -193,7 +202,7 @@ impl PageFiles<'_> {
             ("</body>", body_end),
         ];
         replace_all(&self.index, &replacements)
-            .map_err(|missing| CommandError::new(format_args!("the page's index.html lacks {missing}")))
+            .map_err(|missing| StandaloneError::new(format_args!("the page's index.html lacks {missing}")))
     }
 }
 
@@ -225,8 +234,8 @@ fn csp_hash(text: &str) -> String {
 }
 
 /// Compresses bytes with gzip, without a time stamp, so that equal input gives equal output.
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+fn gzip(bytes: &[u8], effort: Compression) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), effort);
     let compressed = encoder.write_all(bytes).and_then(|()| encoder.finish());
     compressed.expect("writing to memory does not fail")
 }
@@ -249,4 +258,5 @@ fn escape_html(text: &str) -> String {
 }
 
 #[cfg(test)]
+#[path = "standalone_tests.rs"]
 mod tests;

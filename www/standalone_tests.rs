@@ -6,10 +6,10 @@ use flate2::read::GzDecoder;
 
 use super::*;
 
-const INDEX: &str = include_str!("../../../../www/index.html");
-const STYLE: &str = include_str!("../../../../www/style.css");
-const IMPORTER: &str = include_str!("../../../../www/importer.js");
-const ANALYZER: &str = include_str!("../../../../www/analyzer.js");
+const INDEX: &str = include_str!("index.html");
+const STYLE: &str = include_str!("style.css");
+const IMPORTER: &str = include_str!("importer.js");
+const ANALYZER: &str = include_str!("analyzer.js");
 const BINDINGS: &str = "let wasm;\nfunction start() {}\nexport { initSync, __wbg_init as default };\n";
 const WASM: &[u8] = b"\0asm\x01\0\0\0 and more";
 const LATER_WASM: &[u8] = b"\0asm\x01\0\0\0 for later";
@@ -38,7 +38,7 @@ fn files() -> PageFiles<'static> {
 
 #[track_caller]
 fn page(name: &str, recording: &[u8]) -> String {
-    files().embed(name, recording).expect("the page has every replaced part")
+    files().embed(name, recording, Compression::best()).expect("the page has every replaced part")
 }
 
 /// Returns the text between `start` and the next `end`.
@@ -138,7 +138,7 @@ fn page_refers_to_no_other_file() {
 
 #[track_caller]
 fn check_error(files: &PageFiles<'_>, expected: &str) {
-    let error = files.embed("a.vram", b"").expect_err("the files cannot be embedded").to_string();
+    let error = files.embed("a.vram", b"", Compression::best()).expect_err("the files cannot be embedded").to_string();
     assert!(error.contains(expected), "{error}");
 }
 
