@@ -9,7 +9,7 @@ use crate::linked_memory::LinkedMemory;
 use crate::protocol::{PageUpdate, Tooltip};
 use crate::timeline::{AxisKind, Hover, StackLayer, Stacking, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
-use crate::view::{choice, group_title};
+use crate::view::{choice, group_title, linked_item};
 
 use super::session::Session;
 use super::timeline_commands::STACKS;
@@ -118,20 +118,12 @@ impl Session {
             }
         }
         let entry = |(layer, _): &(&StackLayer, u64)| {
-            let item = Element::new(Tag::Li);
-            let item = match layer.memory {
-                Some(memory) => {
-                    item.with_light(memory).with(Attribute::TabIndex, "0").with_command(Command::KeepLight(memory))
-                }
-                None => item,
-            };
             let name = match layer.memory {
                 Some(LinkedMemory::Part(part)) => part.name(),
                 _ => &*layer.name,
             };
-            item.with(Attribute::Title, name)
-                .with_child(swatch(layer.color).with_texture(&self.display.theme, layer.texture))
-                .with_child(Element::text(Tag::Span, name))
+            let sample = swatch(layer.color).with_texture(&self.display.theme, layer.texture);
+            linked_item(sample, name, layer.memory)
         };
         let mut legend = Element::new(Tag::Ul)
             .with_class("stack-legend")

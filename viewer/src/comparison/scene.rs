@@ -248,12 +248,17 @@ impl ComparisonScene {
         let scale = self.scale;
         let (title_height, gap) = (px(18.0, scale), px(8.0, scale));
         let half = (area.width() - gap) / 2;
-        for (index, side) in content.sides.iter().enumerate() {
+        let size = (half.max(1) as u32, (area.height() - title_height).max(1) as u32);
+        if half < px(60.0, scale) || area.height() - title_height < px(40.0, scale) {
+            return;
+        }
+        let mut maps = content.sides.each_ref().map(|side| StillMap::new(side.recording, side.state));
+        // Both maps have one scale.
+        let row_bytes = maps.iter().map(|map| map.row_bytes(size, scale)).fold(0.0, f64::max);
+        for (index, (side, still)) in content.sides.iter().zip(&mut maps).enumerate() {
+            still.set_least_row_bytes(row_bytes);
             let x0 = area.x0 + index as i32 * (half + gap);
             let map = Rect::new(x0, area.y0 + title_height, x0 + half, area.y1);
-            if map.width() < px(60.0, scale) || map.height() < px(40.0, scale) {
-                continue;
-            }
             let text = format!(
                 "{}: {} reserved in {}",
                 NAMES[index],
@@ -265,8 +270,7 @@ impl ComparisonScene {
                 y: area.y0 + title_height / 2,
                 text: typesetter.fit(&text, TEXT * scale, (half - px(24.0, scale)).max(1) as f32),
             };
-            let size = (map.width().max(1) as u32, map.height().max(1) as u32);
-            let scene = StillMap::new(side.recording, side.state).scene(side.state, size, scale, typesetter);
+            let scene = still.scene(side.state, size, scale, typesetter);
             self.maps.push(Map { area: map, title, scene });
         }
     }

@@ -34,6 +34,11 @@ impl Look {
         (self != Self::NOTHING).then_some(KindId(self.0 >> 1))
     }
 
+    /// Returns the number of the look; `None` for no memory.
+    pub(super) fn number(self) -> Option<usize> {
+        (self != Self::NOTHING).then_some(self.0 as usize)
+    }
+
     /// Returns true if the look is dimmed.
     pub(super) const fn is_dimmed(self) -> bool {
         self.0 & 1 == 1
@@ -92,6 +97,8 @@ pub(super) struct CellBuilder<'a> {
     share_of: Vec<u32>,
     /// Wanted and assigned pixels of each share of the current column.
     wanted: Vec<(f32, u32)>,
+    /// The shares of the current column by how much they lack, with their positions in `wanted`.
+    order: Vec<(f32, usize)>,
     /// The span with which the next row begins.
     span: usize,
 }
@@ -112,6 +119,7 @@ impl<'a> CellBuilder<'a> {
             shares: Vec::new(),
             share_of: vec![u32::MAX; looks + 1],
             wanted: Vec::new(),
+            order: Vec::new(),
             span: first,
         }
     }
@@ -191,7 +199,7 @@ impl<'a> CellBuilder<'a> {
 
     /// Returns the index of a look in `lost` and `share_of`.
     fn index_of(&self, look: Look) -> usize {
-        if look == Look::NOTHING { self.lost.len() - 1 } else { look.0 as usize }
+        look.number().unwrap_or(self.lost.len() - 1)
     }
 
     /// Ends the current column: divides its pixels among the shares.
@@ -210,17 +218,28 @@ impl<'a> CellBuilder<'a> {
             let wanted = share * height as f32 + self.lost[self.index_of(look)];
             self.wanted.push((wanted, wanted.max(0.0) as u32));
         }
-        let mut left = i64::from(height) - self.wanted.iter().map(|&(_, pixels)| i64::from(pixels)).sum::<i64>();
-        while left != 0 {
-            // The share that lacks most pixels gets one more; the one with most to spare gives one.
-            let lacks =
-                |&(wanted, pixels): &(f32, u32)| if left > 0 { wanted - pixels as f32 } else { pixels as f32 - wanted };
-            let may_change = |&&(_, pixels): &&(f32, u32)| left > 0 || pixels > 0;
-            let next = self.wanted.iter().enumerate().filter(|(_, one)| may_change(one));
-            let Some((next, _)) = next.max_by(|(_, a), (_, b)| lacks(a).total_cmp(&lacks(b))) else { break };
-            let pixels = &mut self.wanted[next].1;
-            *pixels = if left > 0 { *pixels + 1 } else { *pixels - 1 };
-            left -= left.signum();
+        let assigned = self.wanted.iter().map(|&(_, pixels)| u64::from(pixels)).sum::<u64>();
+        let mut left = u64::from(height).abs_diff(assigned) as usize;
+        let gets_more = assigned < u64::from(height);
+        while left > 0 {
+            // The shares that lack most pixels get one more; those with most to spare give one.
+            let change = |&(wanted, pixels): &(f32, u32)| match gets_more {
+                true => wanted - pixels as f32,
+                false => pixels as f32 - wanted,
+            };
+            self.order.clear();
+            let changing = self.wanted.iter().enumerate().filter(|(_, (_, pixels))| gets_more || *pixels > 0);
+            self.order.extend(changing.map(|(index, one)| (change(one), index)));
+            let count = left.min(self.order.len());
+            if count == 0 {
+                break;
+            }
+            self.order.select_nth_unstable_by(count - 1, |a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+            for &(_, index) in &self.order[..count] {
+                let pixels = &mut self.wanted[index].1;
+                *pixels = if gets_more { *pixels + 1 } else { *pixels - 1 };
+            }
+            left -= count;
         }
         let mut y = 0;
         for index in 0..self.shares.len() {

@@ -58,22 +58,23 @@ struct Painter<'a> {
     theme: &'a Theme,
     /// The color of each pixel column of the current row.
     colors: Vec<[u8; 4]>,
-    /// The style that was computed last.
-    last: Option<(Look, KindStyle)>,
+    /// The styles that were computed, by the number of the look.
+    styles: Vec<Option<KindStyle>>,
 }
 
 impl<'a> Painter<'a> {
     fn new(scene: &'a MapScene, theme: &'a Theme) -> Self {
         let width = scene.layout.map.width().unsigned_abs() as usize;
-        Self { scene, theme, colors: vec![opaque(theme.background); width], last: None }
+        Self { scene, theme, colors: vec![opaque(theme.background); width], styles: Vec::new() }
     }
 
-    /// Returns the style of a look; neighbors mostly have one look.
+    /// Returns the style of a look.
     fn style(&mut self, look: Look) -> KindStyle {
-        let known = self.last.filter(|(known, _)| *known == look).map(|(_, style)| style);
-        let style = known.unwrap_or_else(|| self.scene.style(look, self.theme));
-        self.last = Some((look, style));
-        style
+        let Some(number) = look.number() else { return self.scene.style(look, self.theme) };
+        if number >= self.styles.len() {
+            self.styles.resize(number + 1, None);
+        }
+        *self.styles[number].get_or_insert_with(|| self.scene.style(look, self.theme))
     }
 
     /// Draws one row of the part `map` of the picture.
@@ -109,10 +110,11 @@ impl<'a> Painter<'a> {
             }
         });
         for piece in &cells.pieces {
-            let style = self.style(piece.look);
-            let x0 = map.x0 + piece.column as i32;
-            let rows = Rect::new(x0, row.y0 + piece.y0 as i32, x0 + 1, row.y0 + piece.y1 as i32);
-            bitmap.fill(rows.intersect(map), style.color);
+            let x = map.x0 + piece.column as i32;
+            let rows = ((row.y0 + piece.y0 as i32).max(map.y0), (row.y0 + piece.y1 as i32).min(map.y1));
+            if x < map.x1 {
+                bitmap.fill_column(x, rows, self.style(piece.look).color);
+            }
         }
         for &column in &cells.part_begins {
             let x0 = map.x0 + column as i32;

@@ -148,7 +148,7 @@ impl Layout {
         };
         let largest_pool = line.largest_pool_bytes().max(pool);
         let bytes = line.end().max(largest_pool);
-        let of_pool = fitting_row_bytes(line, pool, largest_pool, rows);
+        let of_pool = fitting_row_bytes(line, pool, largest_pool, rows).max(line.least_row_bytes);
         let of_device = fitting_row_bytes(line, line.end(), bytes, rows);
         // A longer line would exceed the maximum height.
         let least = (LEAST_BYTES_PER_COLUMN * f64::from(map.width()))

@@ -59,6 +59,8 @@ pub struct MemoryLine {
     pool_bytes: u64,
     /// Largest number of bytes of the pool in the recording.
     largest_pool_bytes: u64,
+    /// Fewest bytes of a row at zoom 1; 0 if they do not matter.
+    pub(super) least_row_bytes: f64,
     /// Indexes of the parts that are segments, by ascending address.
     by_address: Vec<u32>,
 }

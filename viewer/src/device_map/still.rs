@@ -41,6 +41,17 @@ impl StillMap {
         Self { legend: legend(&content, &line), line }
     }
 
+    /// Returns the bytes of a row in the picture of `size` pixels.
+    #[must_use]
+    pub fn row_bytes(&self, size: (u32, u32), scale: f32) -> f64 {
+        Layout::new(&self.line, size, scale, View::default()).row_bytes
+    }
+
+    /// Sets the fewest bytes of a row, so that maps have one scale.
+    pub fn set_least_row_bytes(&mut self, bytes: f64) {
+        self.line.least_row_bytes = bytes;
+    }
+
     /// Returns what the colors stand for.
     #[must_use]
     pub fn legend(&self) -> &[LegendEntry] {

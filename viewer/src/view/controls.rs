@@ -9,6 +9,7 @@ use vramscope_trace::Count;
 use vramscope_trace::Percent;
 
 use crate::command::{Command, Field};
+use crate::linked_memory::LinkedMemory;
 use crate::ui::{Attribute, Element, Tag};
 
 use super::options::ViewMode;
@@ -130,6 +131,20 @@ pub(crate) fn parse_filter(filter: &str) -> Result<Query, Element> {
             .with_text(text)
             .with_child(marked)
     })
+}
+
+/// Creates an entry of a legend: a color sample and a name. If the entry stands for memory, the name
+/// is a button that keeps it lit.
+pub(crate) fn linked_item(sample: Element, name: &str, memory: Option<LinkedMemory>) -> Element {
+    let item = Element::new(Tag::Li).with_child(sample);
+    let (item, name) = match memory {
+        Some(memory) => {
+            let button = Element::button(name, Command::KeepLight(memory)).with_class("name plain");
+            (item.with_light(memory), button.with(Attribute::Title, name))
+        }
+        None => (item, Element::text(Tag::Span, name).with_class("name").with(Attribute::Title, name)),
+    };
+    item.with_child(name)
 }
 
 /// Returns a cell with the category of a row's memory, given its bytes by category. If there are

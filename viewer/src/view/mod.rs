@@ -38,7 +38,7 @@ pub(crate) use allocation_table::{
 pub use caches::SharedCaches;
 pub use context::{Context, ViewContent};
 pub(crate) use controls::{
-    category_cell, choice, event_link, filter_field, group_choice, group_title, mode_choice, number_field,
+    category_cell, choice, event_link, filter_field, group_choice, group_title, linked_item, mode_choice, number_field,
     parse_filter, progress_text, search_field, select,
 };
 pub use filters::ShownFilter;

@@ -8,9 +8,9 @@ use std::time::Instant;
 use serde_json::json;
 use vramscope_formats::{Limits, unpack};
 use vramscope_tests::fixtures::Fixture;
-use vramscope_tests::{Browser, Page, Program, synthetic, vramscope};
+use vramscope_tests::{Browser, Page, Program, Window, synthetic, vramscope};
 
-use crate::measure::{Effort, FULL, Target, WINDOW, long_tasks, milliseconds, navigate, row, run, times};
+use crate::measure::{Effort, FULL, Target, WINDOW, actions, long_tasks, milliseconds, navigate, row, run, times};
 use crate::scripts;
 
 /// PyTorch's own page (memory_viz as of May 2026) with `big`, in the browser and on the machine of
@@ -105,6 +105,12 @@ fn on_the_page(browser: &Browser, page: Page<'_>, effort: Effort, is_big: bool) 
     println!("with timeline, allocations and map of the device:");
     navigate(browser, effort, 1.0);
     long_tasks(browser, "all of this");
+    if effort.is_full {
+        println!("at 3840x2160:");
+        browser.emulate(Window { width: 3840, height: 2160, ..WINDOW });
+        actions(browser, "scrub, between frames", scripts::SCRUB, &[json!(effort.scrub_ms)], effort, 4.0);
+        browser.emulate(WINDOW);
+    }
     let sorted = run(browser, scripts::SORT, &[json!(effort.opens)]);
     row("sort all allocations", &milliseconds(&sorted[0]), effort.target(Target::Longest(200.0)));
     row("filter all allocations", &milliseconds(&sorted[1]), effort.target(Target::Longest(200.0)));
@@ -124,8 +130,9 @@ fn on_the_page(browser: &Browser, page: Page<'_>, effort: Effort, is_big: bool) 
 
 /// Shows the map of the device and the allocations over time.
 const SHOW_PANES: &str = "
-    await window.vramscope.show('device');
-    await window.vramscope.show('allocations');
+    location.hash = '#panes=device,allocations';
+    const shown = side => document.querySelector(`#controls-${side} select`)?.value;
+    while (shown('left') !== 'device' || shown('right') !== 'allocations') await new Promise(requestAnimationFrame);
     return [];";
 
 /// Opens the recording and shows every view; prints the slowest views and the time of all.

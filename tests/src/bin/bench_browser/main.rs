@@ -1,7 +1,8 @@
 //! Measures the page in headless Chromium: opening, seeking and scrubbing, on a snapshot and on a
 //! recording of 4,000,000 events, which is also measured in wasm without a page.
 //!
-//! `--small` runs briefly on small recordings, to show that the benchmark still works.
+//! `--small` runs briefly on small recordings, to show that the benchmark still works; `--scale`
+//! measures only recordings of many devices, blocks and events.
 #![forbid(unsafe_code)]
 
 mod large;
@@ -17,11 +18,14 @@ use vramscope_tests::{Browser, Page, Program};
 use crate::measure::{Effort, FULL, SMALL, Target, WINDOW, navigate, row, times};
 
 fn main() -> ExitCode {
-    let small = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
-        [] => false,
-        [only] if only == "--small" => true,
-        other => {
-            eprintln!("unknown arguments {other:?}; usage: bench_browser [--small]");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (small, scale_only) = match arguments[..] {
+        [] => (false, false),
+        ["--small"] => (true, false),
+        ["--scale"] => (false, true),
+        ref other => {
+            eprintln!("unknown arguments {other:?}; usage: bench_browser [--small | --scale]");
             return ExitCode::from(2);
         }
     };
@@ -33,8 +37,10 @@ fn main() -> ExitCode {
     let browser = Browser::start(WINDOW);
     let page = Page::open(&browser, view.url());
     let effort = if small { SMALL } else { FULL };
-    snapshot(&browser, page, &fixture, &other, effort);
-    large::measure(&browser, effort);
+    if !scale_only {
+        snapshot(&browser, page, &fixture, &other, effort);
+        large::measure(&browser, effort);
+    }
     large::scale(&browser, effort);
     ExitCode::SUCCESS
 }

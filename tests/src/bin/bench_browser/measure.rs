@@ -54,20 +54,23 @@ pub(crate) fn times(browser: &Browser, script: &str, argument: Value) -> Vec<f64
 /// prints a row for each. `factor` multiplies the targets.
 pub(crate) fn actions(browser: &Browser, what: &str, script: &str, arguments: &[Value], effort: Effort, factor: f64) {
     let measured = run(browser, script, arguments);
-    let target = (script == scripts::SEEK).then_some(Target::P99(33.0 * factor));
+    let is_judged = [scripts::SEEK, scripts::HOVER].contains(&script);
+    let target = is_judged.then_some(Target::P99(33.0 * factor));
     row(what, &milliseconds(&measured[0]), target.and_then(|target| effort.target(target)));
     let frames = effort.target(Target::P95AndP99(12.0 * factor, 25.0 * factor));
     row("  own work a frame", &milliseconds(&measured[1]), frames);
 }
 
-/// Measures seeks to random moments, scrubbing, zooming and moving the timeline. `factor`
-/// multiplies the targets.
+/// Measures seeks to random moments, scrubbing, zooming and moving the timeline, zooming the map,
+/// and lighting memory up. `factor` multiplies the targets.
 pub(crate) fn navigate(browser: &Browser, effort: Effort, factor: f64) {
     let act = |what, script, arguments: &[Value]| actions(browser, what, script, arguments, effort, factor);
     act("seek until on the screen", scripts::SEEK, &[json!(effort.seeks)]);
     act("scrub, between frames", scripts::SCRUB, &[json!(effort.scrub_ms)]);
     act("one zoom step", scripts::ZOOM, &[json!(effort.seeks), json!(false)]);
     act("one step sideways", scripts::ZOOM, &[json!(effort.seeks), json!(true)]);
+    act("one zoom step of the map", scripts::MAP_ZOOM, &[json!(effort.seeks)]);
+    act("linked hover until lit", scripts::HOVER, &[json!(effort.seeks)]);
     // The whole recording again.
     browser.run("document.getElementById('fit').click(); return true", &[]);
 }
@@ -102,7 +105,7 @@ pub(crate) fn row(what: &str, sorted: &[f64], target: Option<Target>) {
     };
     let times = sorted.len();
     println!(
-        "{what:25} {times:5} times   p50 {median:7.1} ms   p95 {high:7.1} ms   p99 {most:7.1} ms   max {longest:7.1} ms\
+        "{what:26} {times:5} times   p50 {median:7.1} ms   p95 {high:7.1} ms   p99 {most:7.1} ms   max {longest:7.1} ms\
          {verdict}"
     );
 }

@@ -143,6 +143,57 @@ pub(crate) const ZOOM: &str = "
     }
     return [times, frames];";
 
+/// Zooms the map of the device with the wheel: from the wheel event until it is shown. Returns
+/// `[times, frames]`.
+pub(crate) const MAP_ZOOM: &str = "
+    const isMap = side => document.querySelector(`#controls-${side} select`)?.value === 'device';
+    const map = document.getElementById(`picture-${['left', 'right'].find(isMap)}`);
+    const box = map.getBoundingClientRect();
+    const frame = () => new Promise(requestAnimationFrame);
+    const times = [], frames = [];
+    for (let i = 0; i < arguments[0]; i++) {
+        await frame();
+        const start = performance.now();
+        map.dispatchEvent(new WheelEvent('wheel', {
+            clientX: box.left + box.width / 3, clientY: box.top + box.height / 2, deltaY: i % 20 < 10 ? -300 : 300,
+            bubbles: true, cancelable: true,
+        }));
+        await window.vramscope.seek(window.vramscope.state().event);
+        times.push(performance.now() - start);
+        frames.push(window.vramscope.state().frame_ms);
+    }
+    return [times, frames];";
+
+/// Moves the pointer from one element that stands for memory to the next: until its memory is lit
+/// in all pictures. Returns `[times, frames]`.
+pub(crate) const HOVER: &str = "
+    const linked = [...document.querySelectorAll('[data-light]')];
+    const texts = new Set(linked.map(element => element.dataset.light));
+    if (texts.size < 2) throw new Error(`${texts.size} elements stand for memory`);
+    const frame = () => new Promise(requestAnimationFrame);
+    const over = element => element.dispatchEvent(new PointerEvent('pointerover', { bubbles: true, composed: true }));
+    const times = [], frames = [];
+    let last;
+    for (let i = 0; times.length < arguments[0]; i++) {
+        const now = document.querySelectorAll('[data-light]');
+        const element = now[i % now.length];
+        if (element.dataset.light === last) continue;
+        last = element.dataset.light;
+        await frame();
+        const start = performance.now();
+        const lit = new Promise(done => new MutationObserver((_, observer) => {
+            if (!document.querySelector(`.lit[data-light='${last}']`)) return;
+            observer.disconnect();
+            done();
+        }).observe(document.body, { attributeFilter: ['class'], subtree: true }));
+        over(element);
+        await lit;
+        times.push(performance.now() - start);
+        frames.push(window.vramscope.state().frame_ms);
+    }
+    over(document.getElementById('timeline-section'));
+    return [times, frames];";
+
 /// Begins to record tasks of 50 ms and more on the main thread, with those since the page opened.
 pub(crate) const WATCH_TASKS: &str = "
     window.benchTasks = [];

@@ -391,12 +391,18 @@ fn legend(context: &Context<'_>, by: GroupBy, caches: &mut SharedCaches) -> Elem
     let mut items = Vec::new();
     for (index, bytes) in shown {
         let Some(layer) = layers.get(usize::from(index)) else { continue };
-        let name = match group_command(context, by, caches, &layer.name) {
+        let command = group_command(context, by, caches, &layer.name);
+        let memory = match command {
+            Some(Command::Group(by, group, _)) => Some(LinkedMemory::Group(by, group)),
+            _ => None,
+        };
+        let name = match command {
             Some(command) => Element::button(&*layer.name, command).with_class("link name"),
             None => Element::text(Tag::Span, &*layer.name).with_class("name"),
         };
         let name = name.with(Attribute::Title, &*layer.name);
         let item = legend_item(sample(layer.style, context.theme), name, bytes);
+        let item = if let Some(memory) = memory { item.with_light(memory) } else { item };
         items.push(if selected == Some(index) { item.with_class("selected") } else { item });
     }
     if rest > 0 {

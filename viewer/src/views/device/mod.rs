@@ -15,10 +15,10 @@ use vramscope_trace::{ByteSize, DeviceState, FormatError};
 use crate::command::{Command, Field};
 use crate::device_map::{self, ColorBy, Hit, LegendEntry, LegendSwatch, MapScene, SortBy, View as MapView};
 use crate::link::{Link, MapZoom};
-use crate::ui::{Attribute, Element, Node, Tag, swatch};
+use crate::ui::{Element, Node, Tag, swatch};
 use crate::view::{
     Context, PictureFrame, PictureInput, Pixel, Registered, SharedCaches, ShownMoment, StoredOptions, View,
-    ViewContent, ViewInfo, Work, choice, fit,
+    ViewContent, ViewInfo, Work, choice, fit, linked_item,
 };
 
 pub use map::Device;
@@ -192,12 +192,7 @@ fn legend(entries: &[LegendEntry], color_by: ColorBy, theme: &Theme) -> Vec<Node
 
 /// Returns an entry of the legend: sample, meaning, and bytes if they are known.
 fn legend_item(entry: &LegendEntry, theme: &Theme) -> Element {
-    let text = Element::text(Tag::Span, &*entry.text).with_class("name").with(Attribute::Title, &*entry.text);
-    let item = Element::new(Tag::Li).with_child(sample(entry.swatch, theme)).with_child(text);
-    let item = match entry.memory {
-        Some(memory) => item.with_light(memory).with(Attribute::TabIndex, "0").with_command(Command::KeepLight(memory)),
-        None => item,
-    };
+    let item = linked_item(sample(entry.swatch, theme), &entry.text, entry.memory);
     match entry.bytes {
         Some(bytes) => item.with_child(Element::text(Tag::Span, ByteSize(bytes).to_string()).with_class("bytes")),
         None => item,
