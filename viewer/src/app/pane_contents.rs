@@ -6,12 +6,20 @@ use super::parts::SentPanes;
 use super::session::Session;
 use crate::command::{Command, Field};
 use crate::model::Origin;
-use crate::protocol::{PageUpdate, PaneContent};
+use crate::protocol::{PageUpdate, PaneContent, Surface};
 use crate::row_order::keep_row_order;
 use crate::saved_picture::PictureFormat;
-use crate::ui::{Attribute, Element, Tag};
+use crate::ui::{Attribute, Element, Node, Tag};
 use crate::view::{ViewContent, select};
 use crate::views::ViewId;
+
+/// Width of a pane below which only one of several controls of its view is in its row, in units
+/// (CSS pixels at the default font size).
+const NARROW_WIDTH: f32 = 620.0;
+/// Width of a pane below which all controls of its view are in a menu, in units.
+const PHONE_WIDTH: f32 = 420.0;
+/// About the panes' share of the timeline's width; the details have the rest.
+const PANES_SHARE: f32 = 0.75;
 
 impl Session {
     /// Computes the contents of the panes and adds changed contents to `update`.
@@ -52,8 +60,11 @@ impl Session {
         }
         let shown = self.view_content(view);
         let has_picture = info.picture_label.is_some() && !shown.hides_picture;
-        let mut controls = vec![view_choice(pane, view).into()];
-        controls.extend(shown.controls);
+        let mut controls: Vec<Node> = vec![view_choice(pane, view).into()];
+        let mut of_view = shown.controls;
+        let rest = of_view.split_off(self.controls_in_row(pane, of_view.len()));
+        controls.extend(of_view);
+        controls.extend((!rest.is_empty()).then(|| more_menu(rest).into()));
         let copy = shown.table.map(|_| copy_button(view));
         if has_picture {
             controls.push(export_menu(view, copy).into());
@@ -67,6 +78,21 @@ impl Session {
             controls,
             legend: shown.legend,
             content: shown.content,
+        }
+    }
+
+    /// Returns how many of a view's `count` controls a pane shows in its row; the others are in a
+    /// menu.
+    fn controls_in_row(&self, pane: usize, count: usize) -> usize {
+        let width = |surface: Surface| self.display.size(surface).0 as f32 / self.display.screen.scale;
+        let of_picture = width(Surface::PANES[pane]);
+        let of_pane = width(Surface::Timeline) * PANES_SHARE / self.panes.count() as f32;
+        match if of_picture > 0.0 { of_picture } else { of_pane } {
+            // Nothing is measured yet.
+            0.0 => count,
+            width if width < PHONE_WIDTH => 0,
+            width if width < NARROW_WIDTH && count > 2 => 1,
+            _ => count,
         }
     }
 
@@ -98,6 +124,18 @@ fn copy_button(view: ViewId) -> Element {
         .with_class("copy")
         .with(Attribute::Key, "copy")
         .with(Attribute::Title, "Copy the table as text with tab-separated columns")
+}
+
+/// Returns the menu with the controls that have no room in a pane's row.
+fn more_menu(controls: Vec<Node>) -> Element {
+    let summary = Element::text(Tag::Summary, "More ▾").with(Attribute::Title, "More options of the view");
+    let mut list = Element::new(Tag::Div);
+    list.children = controls;
+    Element::new(Tag::Details)
+        .with_class("export more")
+        .with(Attribute::Key, "more")
+        .with_child(summary)
+        .with_child(list)
 }
 
 /// Returns the menu that saves the picture of a view as a file, or copies its table by the button

@@ -9,6 +9,9 @@ use super::scene::{BoxStyle, FlameBox, FlameScene, PADDING, TEXT};
 /// 1).
 const MIN_GAP_WIDTH: f32 = 3.0;
 
+/// Distance of the two lines of a label, in units (pixels at scale 1).
+const LINE: f32 = 13.0;
+
 /// Draws the flame graph on a surface, which must have the size that the scene was computed for.
 pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut dyn Surface) {
     surface.pixels(theme.background, &mut |bitmap| {
@@ -16,13 +19,16 @@ pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut dyn Surfa
             draw_box(scene, one, theme, bitmap);
         }
     });
-    for one in scene.boxes.iter().filter(|one| !one.label.is_empty()) {
+    for one in scene.boxes.iter().filter(|one| !one.label[0].is_empty()) {
         let area = scene.visible_area(one);
         // A label that is cut by the edge of the view is hard to read.
         if area.height() == one.area.height() {
-            let at = ((area.x0 + px(PADDING, scene.scale)) as f32, (area.y0 + area.y1) as f32 / 2.0);
+            let (x, middle) = ((area.x0 + px(PADDING, scene.scale)) as f32, (area.y0 + area.y1) as f32 / 2.0);
             let color = text_color(fill(one, theme));
-            surface.text(&one.label, TEXT * scene.scale, at, Align::Left, color);
+            let [first, second] = &one.label;
+            let offset = if second.is_empty() { 0.0 } else { LINE / 2.0 * scene.scale };
+            surface.text(first, TEXT * scene.scale, (x, middle - offset), Align::Left, color);
+            surface.text(second, TEXT * scene.scale, (x, middle + offset), Align::Left, color);
         }
     }
     if let Some((track, thumb)) = scene.scroll_bar {

@@ -9,6 +9,8 @@ use vramscope_trace::{ByteSize, Count, Definitions, Percent};
 pub(super) const TEXT: f32 = 11.0;
 /// Height of a row of boxes, in units (pixels at scale 1).
 const ROW: f32 = 18.0;
+/// Height of a row of boxes with labels of two lines, in units (pixels at scale 1).
+const TALL_ROW: f32 = 32.0;
 /// Space around the graph, in units (pixels at scale 1).
 const MARGIN: f32 = 8.0;
 /// Width of the scroll bar, in units (pixels at scale 1).
@@ -80,8 +82,9 @@ pub(super) struct FlameBox {
     pub is_caller: bool,
     /// Whether other memory is lit.
     pub is_dim: bool,
-    /// The label, shortened to fit into the box; empty if the box is too narrow or out of view.
-    pub(super) label: String,
+    /// The lines of the label, shortened to fit into the box; empty if the box is too narrow or out
+    /// of view. The second line is empty if one is enough.
+    pub(super) label: [String; 2],
 }
 
 /// A flame graph ready to draw.
@@ -162,7 +165,7 @@ impl Placer<'_> {
             Target::Node(node) => self.content.styles.get(node as usize).copied().unwrap_or(BoxStyle::Root),
             Target::Other { .. } => BoxStyle::Other,
         };
-        self.boxes.push(FlameBox { target, area, style, is_caller, is_dim: false, label: String::new() });
+        self.boxes.push(FlameBox { target, area, style, is_caller, is_dim: false, label: Default::default() });
     }
 
     /// Adds the boxes of a node's descendants, below the node's own box from pixel column
@@ -235,15 +238,19 @@ impl FlameScene {
         let right = margin + px(SCROLL_BAR, scale);
         let view =
             Rect::new(margin, margin / 2, (width - right).max(margin + 1), (height - margin / 2).max(margin / 2 + 1));
-        let row_height = px(ROW, scale).max(3);
         let mut scene = Self { view, scale, ..Self::default() };
         let Some(root) = content.graph.nodes.first().filter(|root| root.bytes > 0) else {
             scene.notice = Some(EMPTY);
             return scene;
         };
         scene.total_bytes = root.bytes;
-        let mut placer = Placer { content, row_height, view, boxes: Vec::new() };
         let focus = zoomed_node(content.graph, content.zoom);
+        // Labels have two lines if all rows are in view then.
+        let below = &content.graph.nodes[focus as usize..content.graph.nodes[focus as usize].end as usize];
+        let rows = below.iter().map(|node| node.depth as i32 + 1).max().unwrap_or(1);
+        let is_tall = rows.saturating_mul(px(TALL_ROW, scale)) <= view.height();
+        let row_height = px(if is_tall { TALL_ROW } else { ROW }, scale).max(3);
+        let mut placer = Placer { content, row_height, view, boxes: Vec::new() };
         for caller in callers(content.graph, focus) {
             let depth = content.graph.nodes[caller as usize].depth;
             placer.add(Target::Node(caller), (view.x0, view.x1), depth, true);
@@ -255,7 +262,7 @@ impl FlameScene {
         scene.max_scroll = (bottom - view.y1).max(0);
         scene.scroll = scroll.clamp(0, scene.max_scroll);
         scene.scroll_bar = scene.scroll_bar(width);
-        scene.add_labels(content.graph, typesetter);
+        scene.add_labels(content.graph, typesetter, is_tall);
         scene
     }
 
@@ -275,7 +282,7 @@ impl FlameScene {
     }
 
     /// Sets the labels of the boxes that are in view and wide enough.
-    fn add_labels(&mut self, graph: &FlameGraph, typesetter: &Typesetter) {
+    fn add_labels(&mut self, graph: &FlameGraph, typesetter: &Typesetter, is_tall: bool) {
         let (scale, visible) = (self.scale, self.view.y0 + self.scroll..self.view.y1 + self.scroll);
         for one in &mut self.boxes {
             if one.area.y1 <= visible.start || one.area.y0 >= visible.end || one.area.width() < px(MIN_LABELLED, scale)
@@ -283,17 +290,28 @@ impl FlameScene {
                 continue;
             }
             let max_width = (one.area.width() - 2 * px(PADDING, scale)) as f32;
-            let text = match one.target {
+            let (name, bytes) = match one.target {
                 Target::Node(node) => {
                     let node = &graph.nodes[node as usize];
-                    format!("{}  {}", node.label, ByteSize(node.bytes))
+                    (node.label.as_str(), node.bytes)
                 }
-                Target::Other { bytes, .. } => format!("other  {}", ByteSize(bytes)),
+                Target::Other { bytes, .. } => ("other", bytes),
             };
-            let label = typesetter.fit(&text, TEXT * scale, max_width);
-            // One or two letters and an ellipsis are of no use.
-            if label.chars().count() > 3 || !label.ends_with('…') {
-                one.label = label;
+            let (size, bytes) = (TEXT * scale, ByteSize(bytes).to_string());
+            let fit = |text: &str| {
+                let line = typesetter.fit(text, size, max_width);
+                // One or two letters and an ellipsis are of no use.
+                Some(line).filter(|line| line.chars().count() > 3 || !line.ends_with('…')).unwrap_or_default()
+            };
+            let whole = format!("{name}  {bytes}");
+            one.label = match is_tall && typesetter.width(&whole, size) > max_width {
+                true => {
+                    two_lines(name, &bytes, |text| typesetter.width(text, size) <= max_width).map(|line| fit(&line))
+                }
+                false => [fit(&whole), String::new()],
+            };
+            if one.label[0].is_empty() {
+                one.label.swap(0, 1);
             }
         }
     }
@@ -358,6 +376,15 @@ impl FlameScene {
         let (Target::Node(node) | Target::Other { parent: node, .. }) = target;
         graph.nodes.get(node as usize).filter(|_| node > 0).map(|node| node.path_id)
     }
+}
+
+/// Divides a label into two lines: the words of the name for which the first has room, and the rest
+/// with the bytes. `has_room` tells whether a text fits into a line.
+fn two_lines(name: &str, bytes: &str, has_room: impl Fn(&str) -> bool) -> [String; 2] {
+    let ends = name.char_indices().filter(|(_, letter)| *letter == ' ').map(|(end, _)| end);
+    let end = ends.filter(|&end| has_room(&name[..end])).last().unwrap_or(name.len());
+    let end = if has_room(name) { name.len() } else { end };
+    [name[..end].to_owned(), format!("{}  {bytes}", &name[end..]).trim_start().to_owned()]
 }
 
 /// Returns the index of the node with the path id `path_id`; 0, the root's index, if no node has

@@ -116,7 +116,7 @@ fn hit_returns_the_box_painted_at_a_pixel() {
         let (graph, styles) = graph(seed);
         let content = FlameContent { graph: &graph, styles: &styles, zoom: None };
         let mut scene = FlameScene::new(content, size, scale, scroll, &Typesetter::new());
-        scene.boxes.iter_mut().for_each(|one| one.label.clear());
+        scene.boxes.iter_mut().for_each(|one| one.label = Default::default());
         let mut bitmap = Bitmap::new(size.0, size.1, Color::default());
         draw(&scene, &theme, &mut bitmap, &mut Typesetter::new());
         let mut random = fastrand::Rng::with_seed(seed);

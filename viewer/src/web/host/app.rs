@@ -277,6 +277,10 @@ impl App {
     pub(super) fn focus_search_field(&self) -> bool {
         // Listeners for the focus may need the state.
         let Some(field) = self.page.search_field() else { return false };
+        // In a narrow pane the field is in a menu.
+        if let Ok(Some(menu)) = field.closest("details") {
+            let _ = menu.set_attribute("open", "");
+        }
         field.select();
         field.focus().is_ok()
     }

@@ -11,6 +11,8 @@ use super::rows::{number, rows};
 const MARGINS: [i32; 2] = [8, 5];
 /// Height of a row of boxes in units.
 const ROW: i32 = 18;
+/// Height of a row of boxes with labels of two lines, in units.
+const TALL_ROW: i32 = 32;
 
 /// A call of the graph, with the pixel columns of its box.
 struct Call {
@@ -79,9 +81,12 @@ pub(super) fn check(open: &OpenRecording<'_>, random: &mut Rng) {
     let table = &rows(open.page, &[("flame", json!({}))])[0];
     let [left, bar] = MARGINS.map(|units| size.px(units));
     let right = left + bar;
-    let (above, row) = (left / 2, size.px(ROW));
+    let above = left / 2;
     let calls = calls(table, (left, size.width - right));
     let depth = calls.iter().map(|one| one.level).max().unwrap_or(0) as i32;
+    // Rows have two lines if all of them are in view then.
+    let [row, tall] = [ROW, TALL_ROW].map(|units| size.px(units));
+    let row = if (depth + 1) * tall <= size.height - 2 * above { tall } else { row };
     let end = (size.height - above / 2).min(above + (depth + 1) * row);
     let points: Vec<(i32, i32)> =
         (0..open.points).map(|_| (random.i32(left..size.width - right), random.i32(above..end))).collect();
