@@ -52,7 +52,8 @@ impl StillMap {
         self.line.least_row_bytes = bytes;
     }
 
-    /// Returns the position of a block on the line of the device's memory; `None` if it is not there.
+    /// Returns the position of a block on the line of the device's memory; `None` if it is not
+    /// there.
     #[must_use]
     pub fn position_of(&self, block: &Block) -> Option<u64> {
         self.line.position_of(block.address)

@@ -133,8 +133,8 @@ pub(crate) fn parse_filter(filter: &str) -> Result<Query, Element> {
     })
 }
 
-/// Creates an entry of a legend: a color sample and a name. If the entry stands for memory, the name
-/// is a button that keeps it lit.
+/// Creates an entry of a legend: a color sample and a name. If the entry stands for memory, the
+/// name is a button that keeps it lit.
 pub(crate) fn linked_item(sample: Element, name: &str, memory: Option<LinkedMemory>) -> Element {
     let item = Element::new(Tag::Li).with_child(sample);
     let (item, name) = match memory {
