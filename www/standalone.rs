@@ -1,7 +1,7 @@
 //! The page with a recording in it, as one HTML file that a browser opens from disk, without a
 //! server or network access.
 //!
-//! The page's files are built into this binary. Style and script become inline elements, which the
+//! Style and script become inline elements, which the
 //! document's content security policy allows by their hashes and nothing else. The WebAssembly of
 //! viewer, importer and analyzer (gzip) and the recording are base64 text in elements that a
 //! browser does not execute.
@@ -123,8 +123,7 @@ impl PageWorker<'_> {
 }
 
 impl PageFiles<'static> {
-    /// Reads the viewer's files from the files built into this program. Returns an error if the
-    /// program was built without them.
+    /// Reads the viewer's files from `files`. Returns an error if one is missing.
     fn read(files: &[PageFile]) -> Result<Self> {
         let bytes = |path: &str| {
             let file = files.iter().find(|file| file.path == path).ok_or_else(|| {

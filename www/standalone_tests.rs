@@ -71,6 +71,15 @@ fn recording_and_viewer_are_embedded_unchanged() {
 }
 
 #[test]
+fn template_has_one_place_for_recording_and_title() {
+    // `www/start.js` replaces these texts.
+    let page = page("", b"");
+    for text in ["data-name=\"\"></script>", "<title> ·"] {
+        assert_eq!(page.matches(text).count(), 1, "{text}");
+    }
+}
+
+#[test]
 fn each_worker_is_one_module() {
     let page = page("a.vram", b"recording");
     for name in ["importer", "analyzer"] {

@@ -117,12 +117,14 @@ app.toggleAttribute("data-gallery", new URLSearchParams(location.search).has("ga
 const show = () => Promise.all([showServed(), showRecent(), gallery().then(({ showGallery }) => showGallery())])
   .then(() => {}, () => {});
 
-// Saves the page with a recording in it as one HTML file. The server has the page as a template, in
-// which the recording and its names are empty.
+// Saves the page with a recording in it as one HTML file. The server has the page as a template
+// (`www/standalone.rs`), in which the recording and its names are empty.
 const saveHtml = async ({ blob, url, name }) => {
   const template = await fetch("./viewer.html");
-  if (!template.ok) return `cannot save as HTML here: run \`vramscope export ${name} --to html -o page.html\``;
-  const recording = blob ?? await (await fetch(url)).blob();
+  if (!template.ok) return "this server cannot make HTML files: save the recording and run `vramscope export`";
+  const answer = blob ? null : await fetch(url);
+  if (answer && !answer.ok) return `cannot read ${name}: the server answered ${answer.status} ${answer.statusText}`;
+  const recording = blob ?? await answer.blob();
   const text = await new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result);

@@ -1,4 +1,4 @@
-//! The memory that an element of the page stands for.
+//! The memory that an element of the page, or a pixel of a picture, stands for.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::pools::PartKind;
 use vramscope_trace::Category;
 
-/// The memory that an element of the page stands for. While the pointer is on the element, all
-/// pictures and tables light this memory up.
+/// The memory that an element of the page, or a pixel of a picture, stands for. While the pointer
+/// is there, pictures and tables light this memory up.
 ///
 /// Its text is in the element's attribute `data-light` and in commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,9 +1,8 @@
 //! Serves the page's files in the encoding that the client accepts.
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use vramscope_page::{Content, PageFile, standalone_template};
@@ -22,7 +21,7 @@ impl Default for Assets {
     }
 }
 
-/// Path of the page as one HTML document without a recording, which the page makes HTML files of.
+/// Path of the page as one HTML document without a recording; the page makes HTML files from it.
 const TEMPLATE: &str = "viewer.html";
 /// Media types (MIME) by file extension. Files with other extensions are not served.
 const MEDIA_TYPES: &[(&str, &str)] = &[
@@ -45,7 +44,7 @@ impl Assets {
     /// if the page has no such file. An empty path is `index.html`.
     pub(super) fn response(self, path: &str, request: &HeaderMap) -> Option<Response> {
         if path == TEMPLATE {
-            return template(self.0).map(IntoResponse::into_response);
+            return template(self.0);
         }
         let path = if path.is_empty() { "index.html" } else { path };
         let file = self.0.iter().find(|file| file.path == path)?;
@@ -67,14 +66,13 @@ impl Assets {
     }
 }
 
-/// Returns the response with the page as one HTML document for a recording, which is made once;
-/// `None` if the page was not built.
-fn template(files: &'static [PageFile]) -> Option<impl IntoResponse> {
-    static PAGE: OnceLock<Option<Bytes>> = OnceLock::new();
-    let page = PAGE.get_or_init(|| standalone_template(files).map(Bytes::from).ok()).clone()?;
+/// Returns the response with the page as one HTML document for a recording; `None` if the page was
+/// not built. It is made for each request, which are rare, so that no program keeps its megabytes.
+fn template(files: &[PageFile]) -> Option<Response> {
+    let page = standalone_template(files).inspect_err(|error| tracing::warn!("{TEMPLATE}: {error}")).ok()?;
     // The document is no page of the server: it is saved, not shown.
     let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_DISPOSITION, "attachment")];
-    Some((headers, page))
+    Some((headers, page).into_response())
 }
 
 /// Returns a file's bytes in the smallest encoding that the request accepts, and the encoding's

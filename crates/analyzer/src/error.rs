@@ -33,7 +33,7 @@ pub enum AnalysisError {
     #[error("{0} is a share of the device's memory, whose size this recording lacks: set a capacity")]
     NeedsCapacity(&'static str),
     /// The recording cannot be written as a PyTorch snapshot.
-    #[error("cannot write a snapshot: {0}")]
+    #[error("{0}")]
     Snapshot(String),
     /// The device has no recorded requests.
     #[error("{0} has no recorded requests to simulate")]

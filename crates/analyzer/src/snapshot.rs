@@ -46,7 +46,6 @@ pub(crate) fn write_snapshot(recording: &Recording, observer: &mut impl Observer
         ExportError::Recording(error) => AnalysisError::Format(error),
         error => AnalysisError::Snapshot(error.to_string()),
     })?;
-    let rest = writer.buffer;
-    observer.borrow_mut().part(rest);
+    observer.borrow_mut().part(writer.buffer);
     Ok(())
 }

@@ -41,7 +41,6 @@ mod escape;
 #[cfg(feature = "fleet")]
 mod fleet_feed;
 mod history;
-#[cfg(feature = "export")]
 mod input;
 mod item_channel;
 mod log;

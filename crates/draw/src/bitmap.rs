@@ -251,6 +251,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn columns_are_filled_within_the_picture() {
+        let (white, red) = (Color { r: 255, g: 255, b: 255 }, Color { r: 255, g: 0, b: 0 });
+        for (x, rows) in [(1, (-2, 2)), (2, (1, 9)), (0, (2, 1)), (-1, (0, 3)), (3, (0, 3)), (1, (7, 9))] {
+            let [mut column, mut rect] = [(); 2].map(|()| Bitmap::new(3, 3, white));
+            column.fill_column(x, rows, red);
+            rect.fill(Rect::new(x, rows.0, x + 1, rows.1), red);
+            assert_eq!(column.bytes(), rect.bytes(), "column {x}, rows {rows:?}");
+        }
+    }
+
+    #[test]
     fn drawing_is_clipped_to_the_bitmap() {
         let white = Color::hex(0xffffff);
         let mut bitmap = Bitmap::new(4, 3, Color::default());

@@ -21,7 +21,8 @@ pub enum Evidence {
     Stacks,
     /// Call stacks with frames of the program, not only of libraries.
     ProgramFrames,
-    /// Counters that are possible: never more bytes allocated than reserved.
+    /// Counters that are possible: the peak of the allocated bytes is not above that of the
+    /// reserved bytes.
     Counters,
     /// Enough steps of training or inference to compare.
     Steps,

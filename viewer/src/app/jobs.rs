@@ -179,10 +179,11 @@ impl Session {
             moved.map_err(|error| error.to_string())?;
         }
         self.show_beside(ViewId::about(topic));
-        self.details.lights.kept = match part {
+        let memory = match part {
             Some(part) => Some(LinkedMemory::Part(part)),
             None => self.group_called(GroupBy::Site, &site).map(|group| LinkedMemory::Group(GroupBy::Site, group)),
         };
+        self.details.lights.kept = self.with_other_names(memory.into_iter().collect());
         self.model.everything_changed();
         Ok(())
     }

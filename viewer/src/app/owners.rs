@@ -36,7 +36,7 @@ impl Session {
             }),
         };
         let view = ViewId::about(Topic::Holders).name();
-        let elements = owners::elements(&tree, &self.display.theme, self.details.lights.kept, view);
+        let elements = owners::elements(&tree, &self.display.theme, self.details.lights.kept.first().copied(), view);
         self.details.owners = Some((key, tree));
         elements
     }

@@ -13,7 +13,7 @@ use crate::ui::{Attribute, Element, Node, Tag};
 use crate::view::{ViewContent, select};
 use crate::views::ViewId;
 
-/// Width of a pane below which only one of several controls of its view is in its row, in units
+/// Width of a pane below which one of three or more controls of its view is in its row, in units
 /// (CSS pixels at the default font size).
 const NARROW_WIDTH: f32 = 620.0;
 /// Width of a pane below which all controls of its view are in a menu, in units.
@@ -26,8 +26,8 @@ impl Session {
     pub(super) fn update_panes(&mut self, update: &mut PageUpdate) {
         for (pane, view) in self.panes.views().into_iter().enumerate() {
             let mut content = view.map(|view| self.pane_content(pane, view)).unwrap_or_default();
-            if let Some(before) = self.sent.contents[pane].as_ref().filter(|_| self.keeps_row_order()) {
-                keep_row_order(&mut content.content, &before.content);
+            if let Some((before, lit)) = self.sent.contents[pane].as_ref().zip(self.lit_row()) {
+                keep_row_order(&mut content.content, &before.content, &lit);
             }
             if self.sent.contents[pane].as_ref() != Some(&content) {
                 self.sent.contents[pane] = Some(content.clone());
@@ -36,12 +36,13 @@ impl Session {
         }
     }
 
-    /// Returns true while a table of a live recording keeps the order of its rows: the pointer is
-    /// on a row.
-    fn keeps_row_order(&self) -> bool {
+    /// Returns the texts of the memory of the element under the pointer, whose table keeps the
+    /// order of its rows; `None` unless a live program is followed.
+    fn lit_row(&self) -> Option<Vec<String>> {
         let lights = &self.details.lights;
-        let is_on_element = lights.source.is_none() && !lights.hovered.is_empty();
-        is_on_element && self.model.is_following() && self.model.origin() == Origin::Live
+        let is_live = self.model.is_following() && self.model.origin() == Origin::Live;
+        let is_row = is_live && lights.source.is_none() && !lights.hovered.is_empty();
+        is_row.then(|| lights.hovered.iter().map(ToString::to_string).collect())
     }
 
     /// Makes the next frame send all contents, because the page has lost them.

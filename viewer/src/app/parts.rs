@@ -81,25 +81,25 @@ impl Analysis {
 /// The memory that pictures and tables light up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lights {
-    /// That of the element under the pointer, or that which the block under the pointer is a part
-    /// of, the most specific first.
+    /// The memory of the element under the pointer, or the memory that contains the block under it;
+    /// the most specific first.
     pub(super) hovered: Vec<LinkedMemory>,
     /// The picture under the pointer, which outlines what is there and does not light it up.
     pub(super) source: Option<Surface>,
-    /// That of the element that was clicked.
-    pub(super) kept: Option<LinkedMemory>,
+    /// The memory of the element that was clicked, by all its names.
+    pub(super) kept: Vec<LinkedMemory>,
 }
 
 impl Lights {
     /// Returns the memory that the page lights up: that under the pointer, else the kept one.
     pub(super) fn lit(&self) -> &[LinkedMemory] {
-        if self.hovered.is_empty() { self.kept.as_slice() } else { &self.hovered }
+        if self.hovered.is_empty() { &self.kept } else { &self.hovered }
     }
 
     /// Returns the memory that a picture lights up.
     pub(super) fn lit_on(&self, surface: Option<Surface>) -> &[LinkedMemory] {
         match surface.is_some() && surface == self.source {
-            true => self.kept.as_slice(),
+            true => &self.kept,
             false => self.lit(),
         }
     }

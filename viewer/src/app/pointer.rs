@@ -6,6 +6,7 @@ use vramscope_draw::MomentAxis;
 use super::input::{Drag, ZOOM_PER_PIXEL, is_drag};
 use super::session::{Session, SessionReport};
 use crate::command::Command;
+use crate::linked_memory::LinkedMemory;
 use crate::protocol::{Pointer, PointerKind, Surface};
 use crate::view::PictureInput;
 use crate::views::ViewId;
@@ -52,15 +53,32 @@ impl Session {
     /// Lights up the memory under the pointer on a picture in the others and in the tables; none
     /// while the pointer drags.
     fn light_at_pointer(&mut self, surface: Surface) {
-        let point = self.input.pointer_on(surface).filter(|_| self.input.drag.is_none());
-        if point.is_none() && self.details.lights.source != Some(surface) {
-            return;
+        let is_on_it = self.input.pointer_on(surface).is_some() && self.input.drag.is_none();
+        if is_on_it || self.details.lights.source == Some(surface) {
+            let memory = if is_on_it { self.memory_at_pointer(surface) } else { Vec::new() };
+            self.light(memory, Some(surface));
         }
-        let memory = point.map(|point| match surface.pane().and_then(|pane| self.panes.views()[pane]) {
+    }
+
+    /// Returns the memory that the pixel under the pointer on a picture stands for.
+    fn memory_at_pointer(&mut self, surface: Surface) -> Vec<LinkedMemory> {
+        let Some(point) = self.input.pointer_on(surface) else { return Vec::new() };
+        let memory = match surface.pane().and_then(|pane| self.panes.views()[pane]) {
             Some(view) => self.with_view(view, |view, context, shared| view.linked(context, shared, point)),
             None => self.timeline.scene.as_ref().map(|timeline| timeline.memory_at(point).into_iter().collect()),
-        });
-        self.light(memory.flatten().unwrap_or_default(), Some(surface));
+        };
+        self.with_other_names(memory.unwrap_or_default())
+    }
+
+    /// Lets the light of a resting pointer go out if other memory is under it now: after a zoom, or
+    /// at another moment. `bases` tells for each pane whether its picture has changed.
+    pub(super) fn check_light(&mut self, bases: [bool; 2], has_timeline_changed: bool) {
+        let Some(surface) = self.details.lights.source else { return };
+        if surface.pane().map_or(has_timeline_changed, |pane| bases[pane])
+            && self.memory_at_pointer(surface) != self.details.lights.hovered
+        {
+            self.light(Vec::new(), Some(surface));
+        }
     }
 
     /// Converts the wheel, two fingers and double clicks to input on a picture.

@@ -2,9 +2,9 @@
 
 use vramscope_insight::events::MatchSearch;
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::pools::PartKind;
 use vramscope_trace::Allocation;
 
-use super::parts::Lights;
 use super::session::Session;
 use crate::command::{Command, Direction};
 use crate::linked_memory::LinkedMemory;
@@ -20,8 +20,7 @@ impl Session {
             self.model.select_range(None);
         } else if self.model.selection().is_some() {
             self.model.select(None);
-        } else if !self.details.lights.lit().is_empty() {
-            self.details.lights = Lights::default();
+        } else if !std::mem::take(&mut self.details.lights.kept).is_empty() {
             self.model.everything_changed();
         } else if !self.deselect_group() {
             // The view that was used last comes first.
@@ -34,22 +33,52 @@ impl Session {
     /// Lights up the memory that the element or the block under the pointer stands for, the most
     /// specific first; none when the pointer leaves it. `source` is the picture under the pointer.
     pub(super) fn light(&mut self, memory: Vec<LinkedMemory>, source: Option<Surface>) {
-        let lights = &mut self.details.lights;
-        if lights.hovered == memory && (lights.source == source || memory.is_empty()) {
+        let memory = self.with_other_names(memory);
+        let lights = &self.details.lights;
+        // The pointer leaves an element for a picture in this order: the picture hears of it first.
+        let is_late = memory.is_empty() && source.is_none() && lights.source.is_some();
+        if is_late || (lights.hovered == memory && (lights.source == source || memory.is_empty())) {
             return;
         }
-        (lights.hovered, lights.source) = (memory, source);
-        self.model.moment_changed();
-        if self.model.stack().is_some() {
+        let lit = |session: &Self| {
+            let lights = &session.details.lights;
+            (lights.lit().first().copied(), lights.source, session.lit_layer())
+        };
+        let before = lit(self);
+        let source = source.filter(|_| !memory.is_empty());
+        (self.details.lights.hovered, self.details.lights.source) = (memory, source);
+        let after = lit(self);
+        // Elements light up with the next frame.
+        self.input.hover_changed = true;
+        if (before.0, before.1) != (after.0, after.1) {
+            self.model.moment_changed();
+        }
+        if before.2 != after.2 {
             self.model.timeline_changed();
         }
     }
 
     /// Keeps memory lit, or no longer keeps it.
     pub(super) fn keep_light(&mut self, memory: LinkedMemory) {
-        let kept = &mut self.details.lights.kept;
-        *kept = Some(memory).filter(|memory| *kept != Some(*memory));
+        let is_kept = self.details.lights.kept.contains(&memory);
+        self.details.lights.kept = if is_kept { Vec::new() } else { self.with_other_names(vec![memory]) };
         self.model.everything_changed();
+    }
+
+    /// Adds the other names of the memory of a category: as a part of the device and as groups of
+    /// the grouping by category, of which it may have a recorded and an inferred one. The part
+    /// comes first.
+    pub(super) fn with_other_names(&mut self, memory: Vec<LinkedMemory>) -> Vec<LinkedMemory> {
+        let [one] = memory[..] else { return memory };
+        let grouping = self.analysis.shared.groupings.get(GroupBy::Category, self.model.recording());
+        let category = match one {
+            LinkedMemory::Part(PartKind::Category(category)) => category,
+            LinkedMemory::Group(GroupBy::Category, group) => grouping.category_at(group),
+            _ => return memory,
+        };
+        let groups = (0..grouping.len() as u32).filter(|&group| grouping.category_at(group) == category);
+        let part = LinkedMemory::Part(PartKind::Category(category));
+        std::iter::once(part).chain(groups.map(|group| LinkedMemory::Group(GroupBy::Category, group))).collect()
     }
 
     /// Clears the selected group. Returns false if none is selected.

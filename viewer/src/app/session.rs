@@ -122,6 +122,7 @@ impl Session {
             self.compute_timeline();
         }
         let bases = if has_changed { self.update_pictures() } else { [false; 2] };
+        self.check_light(bases, changes.timeline);
         self.draw_pictures(bases, update);
         // The numbers of a live recording change twice a second, so that they can be read.
         let are_texts_due = hover_changed || !is_calm;

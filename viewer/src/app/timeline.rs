@@ -222,7 +222,7 @@ impl Session {
     /// Returns the areas of the stacked timeline between the moments `edges`; `None` if the
     /// counters are shown, or the areas are not known yet.
     fn stack(&mut self, edges: &[u64]) -> Option<Stack> {
-        let (by, device) = (self.model.stack()?, self.model.device());
+        let (by, device, lit) = (self.model.stack()?, self.model.device(), self.lit_layer());
         let analysis = &mut self.analysis;
         let SharedCaches { compositions, block_groups, groupings, .. } = &mut analysis.shared;
         let composition = compositions.get(device, by)?;
@@ -231,14 +231,6 @@ impl Session {
         let (recording, theme) = (self.model.recording(), &self.display.theme);
         let styles =
             group_styles(block_groups, (recording, AllDevices::OnDemand(&self.model)), composition.grouping(), &groups);
-        // Groups of another grouping, and calls, have no layers of their own.
-        let has_layers = |lit: &LinkedMemory| match lit {
-            LinkedMemory::Group(lit_by, _) => *lit_by == by,
-            LinkedMemory::Part(PartKind::Category(_)) => by == GroupBy::Category,
-            LinkedMemory::Part(_) => !lit.is_whole(),
-            LinkedMemory::Call { .. } => false,
-        };
-        let lit = self.details.lights.lit_on(Some(Surface::Timeline)).iter().copied().find(has_layers);
         let is_dimmed = |memory: Option<LinkedMemory>| lit.is_some() && memory != lit;
         let mut layers: Vec<StackLayer> = groups
             .iter()
@@ -265,6 +257,20 @@ impl Session {
             layers.push(StackLayer { name: "all others".into(), group: None, color, texture, memory, is_dimmed });
         }
         Some(Stack { layers, columns })
+    }
+
+    /// Returns the lit memory that the stacked timeline shows by dimming other layers; `None` if it
+    /// has no layers of this kind.
+    pub(super) fn lit_layer(&self) -> Option<LinkedMemory> {
+        let by = self.model.stack()?;
+        // Groups of another grouping, and calls, have no layers of their own.
+        let has_layers = |lit: &LinkedMemory| match lit {
+            LinkedMemory::Part(PartKind::Category(_)) => by == GroupBy::Category,
+            LinkedMemory::Group(lit_by, _) => *lit_by == by && by != GroupBy::Category,
+            LinkedMemory::Part(_) => !lit.is_whole(),
+            LinkedMemory::Call { .. } => false,
+        };
+        self.details.lights.lit_on(Some(Surface::Timeline)).iter().copied().find(has_layers)
     }
 
     /// Continues building the areas of the stacked timeline. Returns true if that can be continued

@@ -270,8 +270,8 @@ impl ComparisonScene {
                 Count(side.state.segments().len() as u64).of("segment", "segments")
             );
             let served = served_block(&content.sides[1 - index], side);
-            if let Some(block) = served {
-                text += &format!("; {} fits (outlined)", ByteSize(block.requested));
+            if let Some((bytes, _)) = served {
+                text += &format!("; {} fits (outlined)", ByteSize(bytes));
             }
             let title = Label {
                 x: map.x0 + px(24.0, scale),
@@ -279,7 +279,7 @@ impl ComparisonScene {
                 text: typesetter.fit(&text, TEXT * scale, (half - px(24.0, scale)).max(1) as f32),
             };
             let scene = still.scene(side.state, size, scale, typesetter);
-            let served = served.and_then(|block| Some((still.position_of(block)?, block.size)));
+            let served = served.and_then(|(_, block)| Some((still.position_of(block)?, block.size)));
             let served =
                 served.map(|(position, size)| scene.layout.areas(position, size).collect()).unwrap_or_default();
             self.maps.push(Map { area: map, title, scene, served });
@@ -287,16 +287,17 @@ impl ComparisonScene {
     }
 }
 
-/// Returns the block of `side` that serves the request that fails at the moment of `other`: the
-/// newest one of this size. `None` if no request fails then.
-fn served_block<'a>(other: &SideContent<'_>, side: &SideContent<'a>) -> Option<&'a Block> {
+/// Returns the bytes of the request that fails at the moment of `other`, and the block of `side`
+/// that serves it: of this size and time, as a simulation of the recorded requests has it. `None`
+/// if no request fails then, or if it has no block on `side`.
+fn served_block<'a>(other: &SideContent<'_>, side: &SideContent<'a>) -> Option<(u64, &'a Block)> {
     let is_now = |one: &&Incident| one.device == other.device && one.time_ns == other.time_ns;
     let bytes = other.recording.incidents().iter().filter(is_now).find_map(|one| match one.kind {
         IncidentKind::OutOfMemory { requested } => Some(requested),
         IncidentKind::Gap { .. } => None,
     })?;
-    let fits = |block: &&Block| block.requested <= bytes && bytes <= block.size;
-    side.state.blocks().filter(fits).max_by_key(|block| (block.since_ns, block.since_event))
+    let serves = |block: &&Block| block.since_ns == other.time_ns && block.requested <= bytes && bytes <= block.size;
+    Some((bytes, side.state.blocks().filter(serves).max_by_key(|block| block.since_event)?))
 }
 
 /// Returns the lines of both sides, and the number of rows of the chart's legend: one if all

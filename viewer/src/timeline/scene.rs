@@ -267,8 +267,8 @@ impl TimelineScene {
             return None;
         }
         let column = self.axis.column_at(f64::from(x));
-        let is_below = |bytes: u64| self.bytes_axis.row(plot, bytes as f64) <= y;
-        stack.layer_at(column, is_below).and_then(|layer| layer.memory)
+        let reaches = |bytes: u64| self.bytes_axis.row(plot, bytes as f64) <= y;
+        stack.layer_at(column, reaches).and_then(|layer| layer.memory)
     }
 
     /// Returns the moment of the out-of-memory error whose mark on a lane is at a pixel, or within

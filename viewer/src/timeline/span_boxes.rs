@@ -221,7 +221,7 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
                 // A program that names its steps counts them itself; marks of its optimizer's steps
                 // may have other numbers.
                 Some((_, to_ns)) if span.is_instant && span.from_ns <= *to_ns => continue,
-                Some((_, to_ns)) if !span.is_instant => *to_ns = span.to_ns.unwrap_or(u64::MAX),
+                Some((_, to_ns)) if !span.is_instant => *to_ns = span.to_ns.unwrap_or(u64::MAX).max(*to_ns),
                 None if !span.is_instant && has_room => {
                     numbered.push((stem, span.to_ns.unwrap_or(u64::MAX)));
                 }

@@ -76,12 +76,12 @@ impl Stack {
         self.columns.get(column).map_or(0, |column| column.layers[self.source_of(layer)])
     }
 
-    /// Returns the lowest layer in a column for whose upper end, in bytes, `is_below` returns true.
-    pub fn layer_at(&self, column: usize, is_below: impl Fn(u64) -> bool) -> Option<&StackLayer> {
+    /// Returns the lowest layer in a column for whose upper end, in bytes, `reaches` returns true.
+    pub fn layer_at(&self, column: usize, reaches: impl Fn(u64) -> bool) -> Option<&StackLayer> {
         let mut end = 0u64;
         self.layers.iter().enumerate().find_map(|(index, layer)| {
             end = end.saturating_add(self.bytes(column, index));
-            is_below(end).then_some(layer)
+            reaches(end).then_some(layer)
         })
     }
 

@@ -1,4 +1,4 @@
-//! The blocks that are lit: those of the memory that an element or a picture stands for.
+//! Which blocks are lit, because an element or the block under the pointer stands for their memory.
 
 use vramscope_insight::flame::{FlameGraph, StackWeights};
 use vramscope_insight::group::{GroupBy, Grouping, Groupings};
@@ -15,14 +15,15 @@ pub(crate) struct LitSites {
     key: Option<(RecordingIdentity, usize, bool)>,
     /// The graph of all sites.
     graph: FlameGraph,
-    /// The path id of the node, and the sites below it, ascending.
-    sites: (u64, Vec<SiteId>),
+    /// The path id of the node, and the sites below it, each with whether the blocks are older than
+    /// the recording, ascending.
+    sites: (u64, Vec<(SiteId, bool)>),
 }
 
 impl LitSites {
     /// Returns the sites whose blocks are in the node with the path id `path_id`, or below it, in a
-    /// flame graph of call stacks, ascending.
-    fn get(&mut self, recording: &Recording, path_id: u64, is_folded: bool) -> &[SiteId] {
+    /// flame graph of call stacks, each with whether these are older than the recording, ascending.
+    fn get(&mut self, recording: &Recording, path_id: u64, is_folded: bool) -> &[(SiteId, bool)] {
         let definitions = recording.definitions();
         let key = Some((RecordingIdentity::of(recording), definitions.site_count(), is_folded));
         if self.key != key {
@@ -69,7 +70,7 @@ impl From<(&AllocationOrigin, &AllocationRow)> for BlockOrigin {
 pub(crate) struct LitBlocks<'a> {
     memory: LinkedMemory,
     grouping: &'a mut Grouping,
-    sites: &'a [SiteId],
+    sites: &'a [(SiteId, bool)],
 }
 
 impl<'a> LitBlocks<'a> {
@@ -97,7 +98,7 @@ impl<'a> LitBlocks<'a> {
                 self.grouping.category(origin.site, is_older).category == category
             }
             LinkedMemory::Part(_) => self.memory.is_whole(),
-            LinkedMemory::Call { .. } => self.sites.binary_search(&origin.site).is_ok(),
+            LinkedMemory::Call { .. } => self.sites.binary_search(&(origin.site, is_older)).is_ok(),
         }
     }
 }

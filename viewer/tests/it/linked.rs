@@ -35,10 +35,16 @@ fn point(session: &mut Session, surface: Surface, kind: PointerKind, (x, y): (i3
 
 /// Returns the lowest pixel of a picture on which the pointer lights memory up, and that memory.
 fn lowest_linked(session: &mut Session, surface: Surface) -> ((i32, i32), Vec<String>) {
+    lowest_linked_to(session, surface, "")
+}
+
+/// Returns the lowest pixel of a picture on which the pointer lights memory up whose text begins
+/// with `start`, and that memory.
+fn lowest_linked_to(session: &mut Session, surface: Surface, start: &str) -> ((i32, i32), Vec<String>) {
     let points = (0..SIZE.1 as i32).rev().step_by(7).flat_map(|y| (0..SIZE.0 as i32).step_by(11).map(move |x| (x, y)));
     for at in points {
         let lit = point(session, surface, PointerKind::Move, at).lit;
-        if !lit.is_empty() {
+        if lit.first().is_some_and(|first| first.starts_with(start)) {
             return (at, lit);
         }
     }
@@ -107,4 +113,33 @@ fn rows_of_the_flame_graph_light_their_blocks() {
     let flame = session.pixels(Surface::Right).to_vec();
     let _ = run(&mut session, &["light"]);
     assert!(session.pixels(Surface::Left) == plain && session.pixels(Surface::Right) != flame);
+}
+
+#[test]
+fn escape_ignores_the_light_under_the_pointer() {
+    let mut session = session_with("device", "flame", &["group line 0"]);
+    assert!(session.model.selected_group().is_some());
+    let _ = lowest_linked(&mut session, Surface::Left);
+    let _ = run(&mut session, &["deselect"]);
+    assert!(session.model.selected_group().is_none(), "one press is enough");
+}
+
+#[test]
+fn groups_by_category_light_the_category() {
+    let mut session = session_with("device", "flame", &["stack category", "by flame category"]);
+    let plain = session.pixels(Surface::Timeline).to_vec();
+    let (_, lit) = lowest_linked_to(&mut session, Surface::Right, "category ");
+    assert!(lit[1].starts_with("group category "), "{lit:?}");
+    let _ = run(&mut session, &[]);
+    assert!(session.pixels(Surface::Timeline) != plain, "other layers are dimmed");
+}
+
+#[test]
+fn light_goes_out_when_other_memory_is_under_a_resting_pointer() {
+    let mut session = session_with("device", "flame", &[]);
+    let _ = lowest_linked(&mut session, Surface::Left);
+    let _ = run(&mut session, &["first"]);
+    let request = FrameRequest::default();
+    let lit = session.frame(&request, &PageFacts::default(), &mut SessionReport::default()).lit;
+    assert!(lit.is_empty(), "{lit:?}");
 }

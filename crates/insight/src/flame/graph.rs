@@ -83,9 +83,9 @@ pub struct FlameGraph {
     /// Nodes in depth-first order, the root first; the children of a node by bytes, largest first,
     /// then by label.
     pub nodes: Vec<FlameNode>,
-    /// By site, and whether its blocks are older than the recording: the index of the node at which
-    /// the stack of these blocks ends. In ascending order.
-    pub ends: Vec<((SiteId, bool), u32)>,
+    /// The node at which the stack of a site's blocks ends, by its index, separately for blocks
+    /// older than the recording (`true`). In ascending order.
+    pub node_by_site: Vec<((SiteId, bool), u32)>,
 }
 
 /// A node while the tree is built. Nodes are numbered after their parents; 0 is the root.
@@ -109,8 +109,8 @@ pub(super) struct Builder<'a> {
     trie: StackTrie<'a>,
     pub(super) fold_libraries: bool,
     pub(super) nodes: Vec<BuildNode>,
-    /// The number of the node at which the stack of these blocks ends, see [`FlameGraph::ends`].
-    ends: Vec<((SiteId, bool), u32)>,
+    /// See [`FlameGraph::node_by_site`], with the numbers of the nodes.
+    node_by_site: Vec<((SiteId, bool), u32)>,
     /// The number of the node built for a node of the unfolded tree.
     by_trie_node: HashMap<u32, u32>,
     /// The number of the node of a kind below a parent.
@@ -150,8 +150,9 @@ impl FlameGraph {
     pub fn bytes_of(&self, weights: &StackWeights) -> Vec<u64> {
         let mut bytes = vec![0u64; self.nodes.len()];
         for (site, before_recording, weight) in weights.iter() {
-            if let Ok(index) = self.ends.binary_search_by_key(&(site, before_recording), |(blocks, _)| *blocks) {
-                let sum = &mut bytes[self.ends[index].1 as usize];
+            if let Ok(index) = self.node_by_site.binary_search_by_key(&(site, before_recording), |(blocks, _)| *blocks)
+            {
+                let sum = &mut bytes[self.node_by_site[index].1 as usize];
                 *sum = sum.saturating_add(weight.bytes);
             }
         }
@@ -163,16 +164,14 @@ impl FlameGraph {
         bytes
     }
 
-    /// Returns the sites of the blocks of a node and its descendants, ascending; none if no node
-    /// has the path id `path_id`.
+    /// Returns the sites of the blocks of a node and its descendants, each with whether these
+    /// blocks are older than the recording, ascending; none if no node has the path id `path_id`.
     #[must_use]
-    pub fn sites_below(&self, path_id: u64) -> Vec<SiteId> {
+    pub fn sites_below(&self, path_id: u64) -> Vec<(SiteId, bool)> {
         let Some(first) = self.nodes.iter().position(|node| node.path_id == path_id) else { return Vec::new() };
         let nodes = first as u32..self.nodes[first].end;
-        let below = self.ends.iter().filter(|(_, end)| nodes.contains(end));
-        let mut sites: Vec<SiteId> = below.map(|((site, _), _)| *site).collect();
-        sites.dedup();
-        sites
+        let below = self.node_by_site.iter().filter(|(_, node)| nodes.contains(node));
+        below.map(|(site, _)| *site).collect()
     }
 
     /// Returns the children of a node, largest first.
@@ -195,7 +194,7 @@ impl<'a> Builder<'a> {
             trie: StackTrie::new(definitions),
             fold_libraries,
             nodes: Vec::new(),
-            ends: Vec::new(),
+            node_by_site: Vec::new(),
             by_trie_node: HashMap::new(),
             children: HashMap::new(),
             pending: Vec::new(),
@@ -215,7 +214,7 @@ impl<'a> Builder<'a> {
     /// are older than the recording.
     pub(super) fn add_blocks(&mut self, node: u32, blocks: (SiteId, bool), weight: Weight) {
         self.nodes[node as usize].own.add(weight);
-        self.ends.push((blocks, node));
+        self.node_by_site.push((blocks, node));
     }
 
     /// Returns the node for blocks without a stack.
@@ -287,7 +286,7 @@ impl<'a> Builder<'a> {
             let label = node.name.as_ref().map_or_else(|| label(self.definitions, node.kind), |name| name.to_string());
             children[node.parent as usize].push((number, label));
         }
-        let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()), ends: Vec::new() };
+        let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()), node_by_site: Vec::new() };
         let mut indexes = vec![0; self.nodes.len()];
         // The numbers and labels of nodes to write with the index and depth of their parents, the
         // next one last.
@@ -323,8 +322,8 @@ impl<'a> Builder<'a> {
             let parent = graph.nodes[index].parent as usize;
             graph.nodes[parent].end = graph.nodes[parent].end.max(end);
         }
-        graph.ends = self.ends.iter().map(|&(blocks, node)| (blocks, indexes[node as usize])).collect();
-        sort_by_key(&mut graph.ends, |(blocks, _)| *blocks);
+        graph.node_by_site = self.node_by_site.iter().map(|&(blocks, node)| (blocks, indexes[node as usize])).collect();
+        sort_by_key(&mut graph.node_by_site, |(blocks, _)| *blocks);
         graph
     }
 }

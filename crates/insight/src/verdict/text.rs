@@ -210,11 +210,12 @@ pub(super) fn partly_unknown(device: &ExaminedDevice, unknown: &[(Rule, Vec<Evid
         format!("{} ({})", subjects.join(", "), reasons.join(", "))
     };
     let parts: Vec<String> = by_reason.into_iter().map(part).collect();
+    let waste = Percent::of(device.waste_bytes(), device.peak_reserved.bytes);
+    let waste = if device.evidence.has(Evidence::Counters) { format!(", {waste} waste") } else { String::new() };
     format!(
-        "No failure found: {} at the peak{}, {} waste.{} Cannot tell: {}.",
+        "No failure found: {} at the peak{}{waste}.{} Cannot tell: {}.",
         size(device.peak_allocated.bytes),
         since(device),
-        Percent::of(device.waste_bytes(), device.peak_reserved.bytes),
         settings(device),
         parts.join("; ")
     )

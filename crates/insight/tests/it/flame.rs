@@ -147,6 +147,16 @@ fn graphs_of_a_range_contain_every_allocation() {
         let to = random.u64(from..=recording.end_event());
         for (id, device) in lifetimes.devices() {
             let weights = StackWeights::allocated_between(device, from, to, recording.first_event());
+            // Every node's bytes are those of the sites below it.
+            let graph = FlameGraph::new(recording.definitions(), &weights, true);
+            let bytes: Vec<u64> = graph.nodes.iter().map(|node| node.bytes).collect();
+            assert_eq!(graph.bytes_of(&weights), bytes);
+            for node in &graph.nodes {
+                let sites = graph.sites_below(node.path_id);
+                let has = |site: SiteId, is_older: bool| sites.binary_search(&(site, is_older)).is_ok();
+                let below = weights.iter().filter(|(site, is_older, _)| has(*site, *is_older));
+                assert_eq!(below.map(|(.., weight)| weight.bytes).sum::<u64>(), node.bytes);
+            }
             let mut expected = Weight::default();
             for index in from..to {
                 let event = replay.event(&recording, index).expect("the recording is complete");

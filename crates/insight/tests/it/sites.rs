@@ -142,7 +142,7 @@ fn ranges_equal_a_count_of_single_events() {
                     let survivors = end.device(id).into_iter().flat_map(|device| device.blocks());
                     let survivors = survivors.filter(|block| block.since_event >= from && block.since_event < to);
                     let live: u64 =
-                        survivors.filter(|block| grouping.matches(row.group, block)).map(|block| block.size).sum();
+                        survivors.filter(|block| grouping.group_of(block) == row.group).map(|block| block.size).sum();
                     assert_eq!(row.live_bytes_at_end, live, "{name} {by:?} {from}..{to}");
                 }
                 let allocating = observed.values().filter(|one| one.allocations > 0).count();

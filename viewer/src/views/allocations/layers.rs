@@ -59,7 +59,7 @@ pub(super) fn selected_layer(
     caches: &mut SharedCaches,
     layers: &[Layer],
 ) -> Option<u8> {
-    let group = match context.lit {
+    let group = match context.lit.filter(|memory| !memory.is_whole()) {
         Some(LinkedMemory::Group(of, group)) => Some((of, group)),
         Some(_) => None,
         None => context.selected_group,

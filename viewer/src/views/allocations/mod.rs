@@ -233,7 +233,7 @@ impl Allocations {
         if self.picture.key.as_ref() != Some(&key) {
             if self.picture.shown().is_some() && self.is_too_early(frame, &key, until) {
                 shared.is_unfinished = true;
-                return false;
+                return self.emphasize(context, shared, numbers.emphasis);
             }
             let geometry = Geometry::new(key.size, key.scale);
             let scene = picture::scene(context, &self.options, (shared, &self.source), (axis.edges(), geometry));
@@ -250,14 +250,22 @@ impl Allocations {
             };
             return true;
         }
-        let Some(scene) = self.picture.scene.as_mut() else { return false };
-        if self.picture.emphasis != numbers.emphasis {
-            picture::emphasize(context, &self.options, shared, scene);
-            self.picture.emphasis = numbers.emphasis;
-        } else if scene.is_complete() {
-            return false;
-        }
+        let is_emphasized = self.emphasize(context, shared, numbers.emphasis);
+        let Some(scene) = self.picture.scene.as_mut().filter(|scene| !scene.is_complete()) else {
+            return is_emphasized;
+        };
         shared.is_unfinished |= picture::paint(context, &self.options, (shared, &self.source), scene);
+        true
+    }
+
+    /// Emphasizes and outlines other allocations than before in the picture. Returns true if they
+    /// are others.
+    fn emphasize(&mut self, context: &Context<'_>, shared: &mut SharedCaches, emphasis: [u64; 5]) -> bool {
+        let Some(scene) = self.picture.scene.as_mut().filter(|_| self.picture.emphasis != emphasis) else {
+            return false;
+        };
+        picture::emphasize(context, &self.options, shared, scene);
+        self.picture.emphasis = emphasis;
         true
     }
 

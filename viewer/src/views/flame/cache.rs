@@ -192,14 +192,14 @@ impl FlameCache {
             let mut lit = LitBlocks::new(memory, context.recording, sources);
             let first_event = context.recording.first_event();
             let weights = match (graph.mode.moment, context.lifetimes()) {
-                (Moment::Shown, _) => StackWeights::live_among(context.state, first_event, &mut |block| lit.has(block)),
+                (Moment::Shown, _) => StackWeights::live_among(context.state, first_event, |block| lit.has(block)),
                 (_, None) => StackWeights::default(),
                 (Moment::Peak, Some(lifetimes)) => {
-                    StackWeights::live_at_among(lifetimes, graph.moments.0, first_event, &mut |one| lit.has(one))
+                    StackWeights::live_at_among(lifetimes, graph.moments.0, first_event, |one| lit.has(one))
                 }
                 (Moment::Range, Some(lifetimes)) => {
-                    let mut has_row = |origin: &_, row: &_| lit.has((origin, row));
-                    StackWeights::allocated_among(lifetimes, graph.moments, first_event, &mut has_row)
+                    let has_row = |origin: &_, row: &_| lit.has((origin, row));
+                    StackWeights::allocated_among(lifetimes, graph.moments, first_event, has_row)
                 }
             };
             self.lit = (key, self.graph.bytes_of(&weights));

@@ -394,6 +394,22 @@ pub(crate) fn zoomed_node(graph: &FlameGraph, path_id: Option<u64>) -> u32 {
     found.unwrap_or(0) as u32
 }
 
+#[cfg(test)]
+mod label_tests {
+    use super::two_lines;
+
+    #[test]
+    fn labels_break_between_words() {
+        let lines = |name: &str, letters: usize| two_lines(name, "1 MiB", |text| text.chars().count() <= letters);
+        assert_eq!(
+            lines("train.py:49 forward (torch, 2 frames)", 20),
+            ["train.py:49 forward", "(torch, 2 frames)  1 MiB"]
+        );
+        assert_eq!(lines("train.py:49 forward", 20), ["train.py:49 forward", "1 MiB"]);
+        assert_eq!(lines("train.py:49", 5), ["train.py:49", "1 MiB"]);
+    }
+}
+
 /// Returns the indexes of the ancestors of the node with index `node`, the root first.
 fn callers(graph: &FlameGraph, node: u32) -> Vec<u32> {
     let mut callers = Vec::new();

@@ -37,7 +37,7 @@ pub(super) fn source(app: &App, state: &EngineState) -> Result<JsValue, JsValue>
 
 /// Returns the file that an analyzer writes for `request` about the recording on the page;
 /// `is_current` returns false once the user has stopped it or opened another recording.
-pub(super) async fn written(
+pub(super) async fn write_in_analyzer(
     app: &App,
     request: &Value,
     is_current: impl Fn() -> bool + Clone + 'static,

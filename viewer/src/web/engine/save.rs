@@ -6,7 +6,7 @@ use wasm_bindgen_futures::spawn_local;
 
 use super::super::browser::error_text;
 use super::app::App;
-use super::excerpt::written;
+use super::excerpt::write_in_analyzer;
 use super::recording_bytes::{RecordingBytes, blob};
 use crate::model::{Model, Origin};
 use crate::open::{SaveFormat, excerpt_name, live_name, saved_name, snapshot_name};
@@ -89,7 +89,7 @@ async fn try_write(app: &App, request: &Value, name: String) -> Result<(), JsVal
     app.send(&FromEngine::Progress(Some((0.0, format!("Saving {name}…")))));
     let (opening, waiting) = (app.0.openings.get(), app.clone());
     let is_current = move || waiting.0.openings.get() == opening;
-    let written = written(app, request, is_current.clone()).await;
+    let written = write_in_analyzer(app, request, is_current.clone()).await;
     if !is_current() {
         return Ok(());
     }

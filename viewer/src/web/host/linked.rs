@@ -31,7 +31,9 @@ fn linked_text(event: &Event) -> Option<String> {
 
 /// Lights up memory, given by its text, in pictures and elements.
 fn light(app: &App, text: Option<String>) {
-    if *app.lit.borrow() == text {
+    // A picture under the pointer may have lit other memory since.
+    let is_shown = || text.is_none() || app.page.query(".lit").is_some();
+    if *app.lit.borrow() == text && is_shown() {
         return;
     }
     let memory = text.as_deref().and_then(|text| text.parse().ok());
