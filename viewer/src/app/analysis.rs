@@ -252,6 +252,7 @@ impl Session {
             comparison: &model.comparison,
             selected_group: model.selected_group(),
             lit: details.lights.lit().first().copied(),
+            kept: &details.lights.kept,
             theme: &display.theme,
             typesetter: &display.typesetter,
             editor: details.editor.as_ref(),

@@ -123,7 +123,7 @@ impl Session {
                 _ => &*layer.name,
             };
             let sample = swatch(layer.color).with_texture(&self.display.theme, layer.texture);
-            linked_item(sample, name, layer.memory)
+            linked_item(sample, name, layer.memory, &self.details.lights.kept)
         };
         let mut legend = Element::new(Tag::Ul)
             .with_class("stack-legend")

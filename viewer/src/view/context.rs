@@ -61,6 +61,8 @@ pub struct Context<'a> {
     pub selected_group: Option<(GroupBy, u32)>,
     /// The memory that pictures and tables light up.
     pub lit: Option<LinkedMemory>,
+    /// The memory that a click on an element keeps lit, by all its names.
+    pub kept: &'a [LinkedMemory],
     /// The colors.
     pub theme: &'a Theme,
     /// Measures texts in pictures.

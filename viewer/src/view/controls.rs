@@ -134,13 +134,14 @@ pub(crate) fn parse_filter(filter: &str) -> Result<Query, Element> {
 }
 
 /// Creates an entry of a legend: a color sample and a name. If the entry stands for memory, the
-/// name is a button that keeps it lit.
-pub(crate) fn linked_item(sample: Element, name: &str, memory: Option<LinkedMemory>) -> Element {
+/// name is a button that keeps it lit; `kept` is what is kept lit.
+pub(crate) fn linked_item(sample: Element, name: &str, memory: Option<LinkedMemory>, kept: &[LinkedMemory]) -> Element {
     let item = Element::new(Tag::Li).with_child(sample);
     let (item, name) = match memory {
         Some(memory) => {
             let button = Element::button(name, Command::KeepLight(memory)).with_class("name plain");
-            (item.with_light(memory), button.with(Attribute::Title, name))
+            let is_kept = kept.contains(&memory).to_string();
+            (item.with_light(memory), button.with(Attribute::Title, name).with(Attribute::AriaPressed, is_kept))
         }
         None => (item, Element::text(Tag::Span, name).with_class("name").with(Attribute::Title, name)),
     };

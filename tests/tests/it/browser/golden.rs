@@ -37,7 +37,7 @@ const BLOCK: usize = 8;
 /// Share of the blocks that may differ.
 const MAX_SHARE: f64 = 0.006;
 /// Most bytes of a picture, on average.
-const MAX_MEAN_BYTES: u64 = 18_000;
+const MAX_MEAN_BYTES: u64 = 19_000;
 /// Longest wait until the page looks as it should, on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait before a page that looks different is loaded again.

@@ -68,7 +68,7 @@ impl View for Device {
             fit::size_field(VIEW, &others.filter),
         ];
         let mut content = ViewContent {
-            legend: legend(&self.picture.legend, color_by, context.theme),
+            legend: legend(&self.picture.legend, color_by, context),
             picture_text: Some(picture_text(&self.picture.legend)),
             ..ViewContent::with_controls(controls)
         };
@@ -180,19 +180,19 @@ fn picture_text(entries: &[LegendEntry]) -> String {
 }
 
 /// Returns the colors and textures of the map with their meanings.
-fn legend(entries: &[LegendEntry], color_by: ColorBy, theme: &Theme) -> Vec<Node> {
+fn legend(entries: &[LegendEntry], color_by: ColorBy, context: &Context<'_>) -> Vec<Node> {
     if entries.is_empty() {
         return Vec::new();
     }
-    let entries = entries.iter().map(|entry| legend_item(entry, theme));
+    let entries = entries.iter().map(|entry| legend_item(entry, context));
     // Names of groups and their number change with the moment: the list has a fixed height.
     let class = if color_by.group_by().is_some() { "entries groups" } else { "entries" };
     vec![Element::new(Tag::Ul).with_class(class).with_children(entries).into()]
 }
 
 /// Returns an entry of the legend: sample, meaning, and bytes if they are known.
-fn legend_item(entry: &LegendEntry, theme: &Theme) -> Element {
-    let item = linked_item(sample(entry.swatch, theme), &entry.text, entry.memory);
+fn legend_item(entry: &LegendEntry, context: &Context<'_>) -> Element {
+    let item = linked_item(sample(entry.swatch, context.theme), &entry.text, entry.memory, context.kept);
     match entry.bytes {
         Some(bytes) => item.with_child(Element::text(Tag::Span, ByteSize(bytes).to_string()).with_class("bytes")),
         None => item,
