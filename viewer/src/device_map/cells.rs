@@ -130,8 +130,19 @@ impl<'a> CellBuilder<'a> {
         let (line, per_byte) = (self.line, 1.0 / self.bytes_per_column);
         let column = |position: f64| (position - row.start) * per_byte;
         let mut from = 0.0;
+        // The position at which the column of `from` ends.
+        let mut column_end = row.start + self.bytes_per_column;
         while let Some(span) = line.spans.get(self.span) {
-            let to = column((span.end as f64).min(row.end));
+            let end = span.end as f64;
+            if end < column_end && end < row.end {
+                // Most spans of a map of many blocks are within a column.
+                let to = column(end);
+                self.push_share(Look::new(span.kind, span.is_dimmed), (to - from) as f32);
+                from = to;
+                self.span += 1;
+                continue;
+            }
+            let to = column(end.min(row.end));
             let look = Look::new(span.kind, span.is_dimmed);
             let start = self.span.checked_sub(1).map_or(0, |before| line.spans[before].end) as f64;
             if span.begins && start >= row.start && to - from >= LEAST_WITH_LINE {
@@ -139,11 +150,12 @@ impl<'a> CellBuilder<'a> {
             }
             self.add(&mut cells, look, from, to);
             from = to;
-            if span.end as f64 > row.end {
+            column_end = row.start + (to.floor() + 1.0) * self.bytes_per_column;
+            if end > row.end {
                 break;
             }
             self.span += 1;
-            if span.end as f64 == row.end {
+            if end == row.end {
                 break;
             }
         }
