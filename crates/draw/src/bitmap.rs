@@ -188,11 +188,11 @@ impl Bitmap {
     /// Fills the pixels of column `x` from row `y0` up to, but not including, row `y1`, clipped to
     /// the picture, with an opaque color.
     pub fn fill_column(&mut self, x: i32, (y0, y1): (i32, i32), color: Color) {
-        if !(0..self.width as i32).contains(&x) {
+        if !(0..self.width).contains(&x) {
             return;
         }
         let (color, width) = (opaque(color), self.width as usize);
-        let rows = y0.max(0)..y1.min(self.height as i32);
+        let rows = y0.max(0)..y1.min(self.height);
         let start = self.index(x, rows.start);
         // By index: in the page, which is compiled for size, an iterator costs a function call per
         // pixel.

@@ -394,6 +394,18 @@ pub(crate) fn zoomed_node(graph: &FlameGraph, path_id: Option<u64>) -> u32 {
     found.unwrap_or(0) as u32
 }
 
+/// Returns the indexes of the ancestors of the node with index `node`, the root first.
+fn callers(graph: &FlameGraph, node: u32) -> Vec<u32> {
+    let mut callers = Vec::new();
+    let mut next = node;
+    while next != 0 {
+        next = graph.nodes[next as usize].parent;
+        callers.push(next);
+    }
+    callers.reverse();
+    callers
+}
+
 #[cfg(test)]
 mod label_tests {
     use super::two_lines;
@@ -408,16 +420,4 @@ mod label_tests {
         assert_eq!(lines("train.py:49 forward", 20), ["train.py:49 forward", "1 MiB"]);
         assert_eq!(lines("train.py:49", 5), ["train.py:49", "1 MiB"]);
     }
-}
-
-/// Returns the indexes of the ancestors of the node with index `node`, the root first.
-fn callers(graph: &FlameGraph, node: u32) -> Vec<u32> {
-    let mut callers = Vec::new();
-    let mut next = node;
-    while next != 0 {
-        next = graph.nodes[next as usize].parent;
-        callers.push(next);
-    }
-    callers.reverse();
-    callers
 }
