@@ -4,9 +4,7 @@
 use vramscope_draw::picture::{TEXT, chart_columns, px};
 use vramscope_draw::{Axis, Bitmap, Rect, Typesetter};
 use vramscope_insight::comparison::Alignment;
-use vramscope_trace::{
-    Block, ByteSize, Count, CounterColumn, DeviceId, DeviceState, Incident, IncidentKind, Recording,
-};
+use vramscope_trace::{ByteSize, Count, CounterColumn, DeviceId, DeviceState, Recording};
 
 use super::NAMES;
 use super::axis::{AxisUnit, Label, SharedAxis};
@@ -144,8 +142,6 @@ pub(super) struct Map {
     pub(super) area: Rect,
     pub(super) title: Label,
     pub(super) scene: MapScene,
-    /// The pixels of the block that serves the request that fails at the other side's moment.
-    pub(super) served: Vec<Rect>,
 }
 
 /// The "Compare" view's picture ready to draw: positions and texts, without colors.
@@ -263,41 +259,21 @@ impl ComparisonScene {
             still.set_least_row_bytes(row_bytes);
             let x0 = area.x0 + index as i32 * (half + gap);
             let map = Rect::new(x0, area.y0 + title_height, x0 + half, area.y1);
-            let mut text = format!(
+            let text = format!(
                 "{}: {} reserved in {}",
                 NAMES[index],
                 ByteSize(side.state.counters().reserved),
                 Count(side.state.segments().len() as u64).of("segment", "segments")
             );
-            let served = served_block(&content.sides[1 - index], side);
-            if let Some((bytes, _)) = served {
-                text += &format!("; {} fits (outlined)", ByteSize(bytes));
-            }
             let title = Label {
                 x: map.x0 + px(24.0, scale),
                 y: area.y0 + title_height / 2,
                 text: typesetter.fit(&text, TEXT * scale, (half - px(24.0, scale)).max(1) as f32),
             };
             let scene = still.scene(side.state, size, scale, typesetter);
-            let served = served.and_then(|(_, block)| Some((still.position_of(block)?, block.size)));
-            let served =
-                served.map(|(position, size)| scene.layout.areas(position, size).collect()).unwrap_or_default();
-            self.maps.push(Map { area: map, title, scene, served });
+            self.maps.push(Map { area: map, title, scene });
         }
     }
-}
-
-/// Returns the bytes of the request that fails at the moment of `other`, and the block of `side`
-/// that serves it: of this size and time, as a simulation of the recorded requests has it. `None`
-/// if no request fails then, or if it has no block on `side`.
-fn served_block<'a>(other: &SideContent<'_>, side: &SideContent<'a>) -> Option<(u64, &'a Block)> {
-    let is_now = |one: &&Incident| one.device == other.device && one.time_ns == other.time_ns;
-    let bytes = other.recording.incidents().iter().filter(is_now).find_map(|one| match one.kind {
-        IncidentKind::OutOfMemory { requested } => Some(requested),
-        IncidentKind::Gap { .. } => None,
-    })?;
-    let serves = |block: &&Block| block.since_ns == other.time_ns && block.requested <= bytes && bytes <= block.size;
-    Some((bytes, side.state.blocks().filter(serves).max_by_key(|block| block.since_event)?))
 }
 
 /// Returns the lines of both sides, and the number of rows of the chart's legend: one if all

@@ -4,7 +4,7 @@ use vramscope_draw::{Surface, Theme, Typesetter};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{DeviceOwners, RequestSizes};
-use vramscope_trace::{Block, DeviceState, Recording};
+use vramscope_trace::{DeviceState, Recording};
 
 use super::block_colors::{ColorBy, MapContent};
 use super::draw::draw_on;
@@ -50,13 +50,6 @@ impl StillMap {
     /// Sets the fewest bytes of a row, so that maps have one scale.
     pub fn set_least_row_bytes(&mut self, bytes: f64) {
         self.line.least_row_bytes = bytes;
-    }
-
-    /// Returns the position of a block on the line of the device's memory; `None` if it is not
-    /// there.
-    #[must_use]
-    pub fn position_of(&self, block: &Block) -> Option<u64> {
-        self.line.position_of(block.address)
     }
 
     /// Returns what the colors stand for.
