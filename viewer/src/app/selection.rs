@@ -42,7 +42,7 @@ impl Session {
         }
         let lit = |session: &Self| {
             let lights = &session.details.lights;
-            (lights.lit().first().copied(), lights.source, session.lit_layer())
+            (lights.lit().first().copied(), lights.source, session.lit_on_stack())
         };
         let before = lit(self);
         let source = source.filter(|_| !memory.is_empty());

@@ -19,7 +19,7 @@ use crate::timeline::{
     self, AxisKind, Cursor, Hover, MAX_LANES, Options, QUICK_EVENTS, RangeTotals, Scale, SelectionBand, Stack,
     StackLayer, StepScale, TimedMoment, TimelineContent, TimelineScene, lanes_in_view,
 };
-use crate::view::{QUIET_FRAMES, SharedCaches, group_styles};
+use crate::view::{LitBlocks, QUIET_FRAMES, SharedCaches, group_styles};
 
 use super::parts::TimelinePanel;
 use super::session::Session;
@@ -222,9 +222,9 @@ impl Session {
     /// Returns the areas of the stacked timeline between the moments `edges`; `None` if the
     /// counters are shown, or the areas are not known yet.
     fn stack(&mut self, edges: &[u64]) -> Option<Stack> {
-        let (by, device, lit) = (self.model.stack()?, self.model.device(), self.lit_layer());
+        let (by, device, lit) = (self.model.stack()?, self.model.device(), self.lit_on_stack());
         let analysis = &mut self.analysis;
-        let SharedCaches { compositions, block_groups, groupings, .. } = &mut analysis.shared;
+        let SharedCaches { compositions, block_groups, groupings, lit_sites, .. } = &mut analysis.shared;
         let composition = compositions.get(device, by)?;
         let (columns, groups) = composition.columns(&analysis.history, device, edges)?;
         let groups = groups.to_vec();
@@ -256,21 +256,20 @@ impl Session {
             let (texture, memory, is_dimmed) = (Texture::None, None, is_dimmed(None));
             layers.push(StackLayer { name: "all others".into(), group: None, color, texture, memory, is_dimmed });
         }
-        Some(Stack { layers, columns })
+        let has_layer = layers.iter().any(|layer| layer.memory == lit);
+        let lit = lit.filter(|_| !has_layer).and_then(|lit| {
+            let moments: Vec<u64> = columns.iter().map(|column| column.moment).collect();
+            let mut blocks = LitBlocks::new(lit, recording, (groupings, lit_sites));
+            composition.layers_at(&analysis.history, device, &moments, |one| blocks.has(one))
+        });
+        Some(Stack { layers, columns, lit: lit.unwrap_or_default() })
     }
 
-    /// Returns the lit memory that the stacked timeline shows by dimming other layers; `None` if it
-    /// has no layers of this kind.
-    pub(super) fn lit_layer(&self) -> Option<LinkedMemory> {
-        let by = self.model.stack()?;
-        // Groups of another grouping, and calls, have no layers of their own.
-        let has_layers = |lit: &LinkedMemory| match lit {
-            LinkedMemory::Part(PartKind::Category(_)) => by == GroupBy::Category,
-            LinkedMemory::Group(lit_by, _) => *lit_by == by && by != GroupBy::Category,
-            LinkedMemory::Part(_) => !lit.is_whole(),
-            LinkedMemory::Call { .. } => false,
-        };
-        self.details.lights.lit_on(Some(Surface::Timeline)).iter().copied().find(has_layers)
+    /// Returns the lit memory that the stacked timeline shows: a layer, or parts of layers. `None`
+    /// if it shows the counters.
+    pub(super) fn lit_on_stack(&self) -> Option<LinkedMemory> {
+        self.model.stack()?;
+        self.details.lights.lit_on(Some(Surface::Timeline)).iter().find(|lit| !lit.is_whole()).copied()
     }
 
     /// Continues building the areas of the stacked timeline. Returns true if that can be continued

@@ -34,7 +34,12 @@ pub(super) fn draw_on(scene: &ComparisonScene, theme: &Theme, surface: &mut Canv
         draw_legend_entry(scene, line, theme, surface);
     }
     for (index, map) in scene.maps.iter().enumerate() {
-        surface.panel(map.area, theme.background, &mut |surface| device_map::draw_on(&map.scene, theme, surface));
+        surface.panel(map.area, theme.background, &mut |surface| {
+            device_map::draw_on(&map.scene, theme, surface);
+            for edge in map.served.iter().flat_map(|area| area.edges(px(2.0, scene.scale).max(1))) {
+                surface.fill(edge, theme.cursor);
+            }
+        });
         let title = &map.title;
         let half = px(4.0, scene.scale);
         let swatch =

@@ -18,7 +18,7 @@ mod sides;
 pub use axis::AxisUnit;
 pub use moments::Moments;
 pub use picture::ComparisonPicture;
-pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};
+pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, FailedRequest, SideContent};
 pub(crate) use sides::recording_of;
 pub use sides::{CompareCache, Side, Unavailable};
 use vramscope_draw::{Color, Theme};

@@ -39,6 +39,15 @@ pub struct SideContent<'a> {
     pub alignment: &'a Alignment,
 }
 
+/// A request that failed at side A's moment, and that side B's run made, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedRequest {
+    /// Requested size in bytes, after rounding.
+    pub requested: u64,
+    /// Address and size in bytes of the memory that served it on side B; `None` if it failed there.
+    pub memory: Option<(u64, u64)>,
+}
+
 /// The inputs of a [`ComparisonScene`].
 pub struct ComparisonContent<'a> {
     /// Sides A and B.
@@ -48,6 +57,8 @@ pub struct ComparisonContent<'a> {
     /// The time range of side A to show (first and last time, in nanoseconds); `None` to show both
     /// recordings completely.
     pub range: Option<(u64, u64)>,
+    /// The request that failed at side A's moment, marked on side B's map.
+    pub failed_request: Option<FailedRequest>,
 }
 
 impl ComparisonContent<'_> {
@@ -142,6 +153,8 @@ pub(super) struct Map {
     pub(super) area: Rect,
     pub(super) title: Label,
     pub(super) scene: MapScene,
+    /// The pixels of the memory that serves the request that fails on the other side.
+    pub(super) served: Vec<Rect>,
 }
 
 /// The "Compare" view's picture ready to draw: positions and texts, without colors.
@@ -259,9 +272,15 @@ impl ComparisonScene {
             still.set_least_row_bytes(row_bytes);
             let x0 = area.x0 + index as i32 * (half + gap);
             let map = Rect::new(x0, area.y0 + title_height, x0 + half, area.y1);
+            let failed = content.failed_request.filter(|_| index == 1);
+            let fits = failed.map(|FailedRequest { requested, memory }| {
+                let fits = if memory.is_some() { "fits (outlined)" } else { "does not fit" };
+                format!("{} {fits}; ", ByteSize(requested))
+            });
             let text = format!(
-                "{}: {} reserved in {}",
+                "{}: {}{} reserved in {}",
                 NAMES[index],
+                fits.unwrap_or_default(),
                 ByteSize(side.state.counters().reserved),
                 Count(side.state.segments().len() as u64).of("segment", "segments")
             );
@@ -271,7 +290,10 @@ impl ComparisonScene {
                 text: typesetter.fit(&text, TEXT * scale, (half - px(24.0, scale)).max(1) as f32),
             };
             let scene = still.scene(side.state, size, scale, typesetter);
-            self.maps.push(Map { area: map, title, scene });
+            let served = failed
+                .and_then(|failed| failed.memory)
+                .and_then(|(address, size)| Some(scene.layout.areas(still.position_of(address)?, size).collect()));
+            self.maps.push(Map { area: map, title, scene, served: served.unwrap_or_default() });
         }
     }
 }

@@ -10,9 +10,11 @@ use vramscope_insight::sites::{GroupRow, live_groups};
 use vramscope_insight::small_map::SmallMap;
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
-use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, EventKind, IncidentKind, Recording, Replay};
 
-use crate::comparison::{AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
+use crate::comparison::{
+    AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, FailedRequest, NAMES, SideContent,
+};
 use crate::model::{CompareWith, SecondRecording};
 use crate::view::Context;
 
@@ -21,6 +23,9 @@ use super::moments::{Moments, StepChoice};
 /// Number of events of the compared (second) recording that are read in one frame to find its
 /// steps.
 const EVENTS_PER_FRAME: u64 = 65_536;
+/// Number of events of a simulated run, at most, that are read to find the memory of one request.
+/// Mapping a large expandable segment and freeing cached segments precede it.
+const EVENTS_OF_REQUEST: u64 = 4096;
 
 /// One side of a comparison: a moment of a device in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +101,8 @@ pub struct CompareCache {
     second: SecondAnalysis,
     /// The steps of the device on the screen, and of the other device of its recording.
     steps: [StepAnalysis; 2],
+    /// The request that failed at side A's moment; `None` unless side B is a simulated run.
+    failed_request: Option<FailedRequest>,
     /// The memory of a device before its first event.
     empty: DeviceState,
     /// The counters over time of both sides.
@@ -148,13 +155,53 @@ impl CompareCache {
                 self.seek(context, index, side)?;
             }
         }
+        self.failed_request = self.find_failed_request(context, &sides);
         Ok(self.sides.insert(sides))
+    }
+
+    /// Returns the request that failed at side A's moment, and its memory in the simulated run at
+    /// side B; `None` if no request failed then, or side B is no simulated run.
+    fn find_failed_request(&mut self, context: &Context<'_>, [a, b]: &[Side; 2]) -> Option<FailedRequest> {
+        let run = &context.comparison.second().filter(|second| b.is_second && second.is_simulated)?.recording;
+        let failed_at = |recording: &Recording, side: &Side| {
+            let mut incidents = recording.incidents().iter();
+            incidents.find_map(|one| match one.kind {
+                IncidentKind::OutOfMemory { requested } if one.device == side.device => {
+                    (one.time_ns == context.time_ns).then_some(requested)
+                }
+                _ => None,
+            })
+        };
+        let requested = failed_at(context.recording, a)?;
+        if failed_at(run, b).is_some() {
+            return Some(FailedRequest { requested, memory: None });
+        }
+        // The run frees the memory at once, because the program never got it.
+        for index in (b.event.saturating_sub(EVENTS_OF_REQUEST)..b.event).rev() {
+            let event = self.replays[1].replay.event(run, index).ok()??;
+            match event.kind {
+                EventKind::BlockAllocated { address, size, requested: bytes, .. }
+                    if event.device == b.device && bytes == requested =>
+                {
+                    return Some(FailedRequest { requested, memory: Some((address, size)) });
+                }
+                _ if event.time_ns != context.time_ns => break,
+                _ => {}
+            }
+        }
+        None
     }
 
     /// Returns the two sides, A and B, of the last comparison; `None` if there was nothing to
     /// compare.
     pub fn sides(&self) -> Option<&[Side; 2]> {
         self.sides.as_ref()
+    }
+
+    /// Returns the request that failed at side A's moment, if side B is a simulated run, and the
+    /// memory that serves it there.
+    pub fn failed_request(&self) -> Option<FailedRequest> {
+        self.failed_request
     }
 
     /// Computes the memory at the moment of side A (`index` 0) or B (1).
@@ -312,7 +359,8 @@ impl CompareCache {
         };
         let sides = content(0).zip(content(1));
         let scene = sides.map(|(a, b)| {
-            let content = ComparisonContent { sides: [a, b], unit: self.alignment.0, range };
+            let failed_request = self.failed_request;
+            let content = ComparisonContent { sides: [a, b], unit: self.alignment.0, range, failed_request };
             ComparisonScene::new(&content, &mut columns, size, scale, context.typesetter)
         });
         self.columns = columns;

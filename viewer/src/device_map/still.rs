@@ -52,6 +52,13 @@ impl StillMap {
         self.line.least_row_bytes = bytes;
     }
 
+    /// Returns the position of a device address on the line of the device's memory; `None` outside
+    /// of all segments.
+    #[must_use]
+    pub fn position_of(&self, address: u64) -> Option<u64> {
+        self.line.position_of(address)
+    }
+
     /// Returns what the colors stand for.
     #[must_use]
     pub fn legend(&self) -> &[LegendEntry] {

@@ -114,7 +114,7 @@ fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut dyn Surface
 }
 
 /// Draws the live bytes of groups on top of each other, above them the free part of the reserved
-/// bytes and the bands.
+/// bytes and the bands. Lit blocks are at the bottom of their layer.
 fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut dyn Surface) {
     for band in &scene.bands {
         for (column, &end) in band.ends.iter().enumerate().filter(|&(_, &end)| end > 0) {
@@ -131,14 +131,18 @@ fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut
             if bytes == 0 {
                 continue;
             }
-            let rect = area(scene, index, below, below.saturating_add(bytes));
-            below = below.saturating_add(bytes);
-            let dimmed = |color: Color| if look.is_dimmed { color.mix(theme.well, 0.72) } else { color };
-            surface.fill(rect, dimmed(look.color));
-            if look.texture != Texture::None {
-                let ink = dimmed(theme.texture_ink(look.color));
-                for row in (rect.y0..rect.y1).filter(|&row| look.texture.inks(rect.x0, row, scene.scale)) {
-                    surface.fill(Rect { y0: row, y1: row + 1, ..rect }, ink);
+            let lit = stack.lit_bytes(index, layer).min(bytes);
+            let parts = [(lit, false), (bytes - lit, look.is_dimmed)];
+            for (bytes, is_dimmed) in parts.into_iter().filter(|(bytes, _)| *bytes > 0) {
+                let rect = area(scene, index, below, below.saturating_add(bytes));
+                below = below.saturating_add(bytes);
+                let dimmed = |color: Color| if is_dimmed { color.mix(theme.well, 0.72) } else { color };
+                surface.fill(rect, dimmed(look.color));
+                if look.texture != Texture::None {
+                    let ink = dimmed(theme.texture_ink(look.color));
+                    for row in (rect.y0..rect.y1).filter(|&row| look.texture.inks(rect.x0, row, scene.scale)) {
+                        surface.fill(Rect { y0: row, y1: row + 1, ..rect }, ink);
+                    }
                 }
             }
         }

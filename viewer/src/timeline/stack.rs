@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vramscope_draw::{Color, Texture};
-use vramscope_insight::composition::{CompositionColumn, LAYERS, OTHER_LAYER};
+use vramscope_insight::composition::{CompositionColumn, LAYERS, LayerBytes, OTHER_LAYER};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::sort::sort_by_key;
 
@@ -68,12 +68,21 @@ pub struct Stack {
     pub layers: Vec<StackLayer>,
     /// One for each pixel column.
     pub columns: Vec<CompositionColumn>,
+    /// The bytes of each layer's lit blocks in each column; empty unless the lit memory is a part of
+    /// layers.
+    pub lit: Vec<LayerBytes>,
 }
 
 impl Stack {
     /// Returns the bytes of a layer in a column; 0 for one that does not exist.
     pub fn bytes(&self, column: usize, layer: usize) -> u64 {
         self.columns.get(column).map_or(0, |column| column.layers[self.source_of(layer)])
+    }
+
+    /// Returns the bytes of a layer's lit blocks in a column, if the lit memory is a part of layers;
+    /// else 0.
+    pub fn lit_bytes(&self, column: usize, layer: usize) -> u64 {
+        self.lit.get(column).map_or(0, |layers| layers[self.source_of(layer)])
     }
 
     /// Returns the lowest layer in a column for whose upper end, in bytes, `reaches` returns true.

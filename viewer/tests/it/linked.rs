@@ -74,6 +74,8 @@ fn block_on_the_map_lights_its_line_elsewhere() {
         let lit = check_link(&mut session, Surface::Left, Surface::Right);
         assert!(lit[0].starts_with("group line "), "{lit:?}");
         assert!(lit.iter().any(|text| text.starts_with("category ")), "{lit:?}");
+        // The timeline is stacked by category: the line's bytes are a part of a layer.
+        check_link(&mut session, Surface::Left, Surface::Timeline);
     }
 }
 

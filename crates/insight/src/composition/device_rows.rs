@@ -19,6 +19,8 @@ pub struct RowGroups {
     by_size: Option<[u32; 64]>,
     /// Rows below this are older than the recording.
     older_row_end: u32,
+    /// Allocations with a first moment up to this are older than the recording.
+    last_older_moment: u64,
     /// If allocations are grouped by size: rows below this have been read.
     row_end: u32,
 }
@@ -28,7 +30,8 @@ impl RowGroups {
     /// the grouping first.
     pub fn update(&mut self, grouping: &mut Grouping, lifetimes: &DeviceLifetimes) {
         // As in `Grouping::is_older`; rows are in the order of their first moments.
-        self.older_row_end = lifetimes.rows_started_in(0, grouping.first_event().saturating_add(1)).end;
+        self.last_older_moment = grouping.first_event().saturating_add(1);
+        self.older_row_end = lifetimes.rows_started_in(0, self.last_older_moment).end;
         if grouping.by() == GroupBy::Size {
             let mut groups = self.by_size.unwrap_or([0; 64]);
             let origin = lifetimes.origins().next();
@@ -46,13 +49,19 @@ impl RowGroups {
         }
     }
 
-    /// Returns the group of an allocation, by its row number, origin and size.
+    /// Returns the group of an allocation.
     #[inline]
-    fn group(&self, row: u32, origin: u32, size: u64) -> u32 {
+    pub(super) fn group_of(&self, one: &AllocationRow) -> u32 {
+        self.group(one.first_moment <= self.last_older_moment, one.origin, one.size)
+    }
+
+    /// Returns the group of an allocation, by whether it is older than the recording, its origin
+    /// and size.
+    #[inline]
+    fn group(&self, is_older: bool, origin: u32, size: u64) -> u32 {
         if let Some(groups) = &self.by_size {
             return groups[size.checked_ilog2().unwrap_or(0) as usize];
         }
-        let is_older = row < self.older_row_end;
         self.by_origin.get(origin as usize).map_or(0, |groups| groups[usize::from(is_older)])
     }
 }
@@ -78,15 +87,21 @@ impl AllocationRows for DeviceRows<'_> {
         else {
             return Change { moment: u64::MAX, row: 0, is_start: true, is_relabel: false, bytes: 0, group: 0 };
         };
-        Change { moment, row, is_start, is_relabel, bytes: size, group: self.groups.group(row, origin, size) }
+        Change {
+            moment,
+            row,
+            is_start,
+            is_relabel,
+            bytes: size,
+            group: self.groups.group(row < self.groups.older_row_end, origin, size),
+        }
     }
 
     #[inline]
     fn span(&self, row: u32) -> AllocationSpan {
-        let Some(AllocationRow { origin, size, first_moment, active_until, .. }) = self.lifetimes.row_times(row) else {
-            return AllocationSpan::default();
-        };
-        let group = self.groups.group(row, origin, size);
+        let Some(one) = self.lifetimes.row_times(row) else { return AllocationSpan::default() };
+        let group = self.groups.group_of(&one);
+        let AllocationRow { size, first_moment, active_until, .. } = one;
         AllocationSpan { first_moment, end: active_until.unwrap_or(u64::MAX), size, group }
     }
 

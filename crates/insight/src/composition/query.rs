@@ -1,7 +1,10 @@
 //! The composition at the highest moment of each pixel column.
 
+use vramscope_trace::AllocationRow;
+
 use super::buckets::{Buckets, LiveState};
-use super::layers::LayerBytes;
+use super::device_rows::DeviceRows;
+use super::layers::{LAYERS, LayerBytes};
 use super::rows::AllocationRows;
 use super::series::CompositionSeries;
 
@@ -42,6 +45,44 @@ impl CompositionSeries {
     pub fn at(&self, rows: &impl AllocationRows, moment: u64) -> CompositionColumn {
         let moment = moment.clamp(self.buckets.origin(), self.end_moment);
         StateReader::new(self, rows).state_at(moment).into()
+    }
+
+    /// Returns the live bytes of some allocations, by layer, at each of `moments`, which must not
+    /// decrease. `is_counted` decides which allocations count. An allocation counts for its group
+    /// after its last relabel.
+    ///
+    /// The cost is that of reading all allocations, about 5 ns for each.
+    #[must_use]
+    pub fn layers_at(
+        &self,
+        rows: &DeviceRows<'_>,
+        moments: &[u64],
+        mut is_counted: impl FnMut(&AllocationRow) -> bool,
+    ) -> Vec<LayerBytes> {
+        // Until the last step, the bytes that become live from one moment to the next, less those
+        // that end; they wrap around below 0.
+        let mut layers = vec![[0u64; LAYERS]; moments.len()];
+        let index_of = |moment: u64| moments.partition_point(|known| *known < moment);
+        let started = moments.last().map_or(0..0, |last| 0..rows.lifetimes.rows_started_in(0, *last).end);
+        rows.lifetimes.for_each_row(started, |row| {
+            if is_counted(&row) {
+                let layer = usize::from(self.layer_of(rows.groups.group_of(&row)));
+                let end = index_of(row.active_until.unwrap_or(u64::MAX));
+                let bytes = &mut layers[index_of(row.first_moment)][layer];
+                *bytes = bytes.wrapping_add(row.size);
+                if let Some(ended) = layers.get_mut(end) {
+                    ended[layer] = ended[layer].wrapping_sub(row.size);
+                }
+            }
+        });
+        let mut live = [0u64; LAYERS];
+        for layers in &mut layers {
+            for (live, bytes) in live.iter_mut().zip(layers) {
+                *live = live.wrapping_add(*bytes);
+                *bytes = *live;
+            }
+        }
+        layers
     }
 }
 

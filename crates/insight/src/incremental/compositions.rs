@@ -1,8 +1,8 @@
 //! The live bytes of devices by group over time, built in steps.
 
-use vramscope_trace::{DeviceId, Recording};
+use vramscope_trace::{AllocationOrigin, AllocationRow, DeviceId, Recording};
 
-use crate::composition::{CompositionColumn, CompositionSeries, DeviceRows, RowGroups};
+use crate::composition::{CompositionColumn, CompositionSeries, DeviceRows, LayerBytes, RowGroups};
 use crate::group::{GroupBy, Grouping};
 use crate::history::History;
 use crate::small_map::SmallMap;
@@ -91,6 +91,21 @@ impl Composition {
         let shown = self.shown.as_ref().filter(|_| history.generation() == self.generation)?;
         let rows = DeviceRows { lifetimes: history.lifetimes(device)?, groups: &self.groups };
         Some((shown.columns(&rows, edges), shown.groups()))
+    }
+
+    /// Returns the live bytes of some allocations, by layer, at each of `moments`, see
+    /// [`CompositionSeries::layers_at`]; `None` until the composition has been built.
+    #[must_use]
+    pub fn layers_at(
+        &self,
+        history: &History,
+        device: DeviceId,
+        moments: &[u64],
+        mut is_counted: impl FnMut((&AllocationOrigin, &AllocationRow)) -> bool,
+    ) -> Option<Vec<LayerBytes>> {
+        let (series, rows) = self.source(history, device)?;
+        let origins: Vec<AllocationOrigin> = rows.lifetimes.origins().collect();
+        Some(series.layers_at(&rows, moments, |row| is_counted((&origins[row.origin as usize], row))))
     }
 
     /// Returns the composition over time, and the allocations from which it was built; `None` until

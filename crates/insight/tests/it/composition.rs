@@ -266,13 +266,14 @@ fn layers_equal_the_memory_state_of_recordings() {
     {
         let plain = snapshot(name);
         let relabeled = relabeled(&plain);
-        check_layers(&plain);
-        check_layers(&relabeled);
+        check_layers(&plain, true);
+        check_layers(&relabeled, false);
     }
 }
 
-/// Checks the layers of every device of a recording with several groupings.
-fn check_layers(recording: &Recording) {
+/// Checks the layers of every device of a recording with several groupings. Unless `is_plain`,
+/// blocks change their groups.
+fn check_layers(recording: &Recording, is_plain: bool) {
     let history = history_of(recording);
     let (first, last) = (recording.first_event(), recording.end_event());
     for (id, lifetimes) in history.all_lifetimes().devices() {
@@ -283,7 +284,21 @@ fn check_layers(recording: &Recording) {
             let rows = DeviceRows { lifetimes, groups: &groups };
             let series = series_of(&rows, first, last);
             check_recording(recording, id, &rows, &series, &mut grouping);
+            if is_plain {
+                check_counted_layers(&rows, &series, &edges(first, last, 12));
+            }
         }
+    }
+}
+
+/// Checks that the layers of the allocations of one half and those of the other add up.
+fn check_counted_layers(rows: &DeviceRows, series: &CompositionSeries, edges: &[u64]) {
+    let columns = series.columns(rows, edges);
+    let moments: Vec<u64> = columns.iter().map(|column| column.moment).collect();
+    let [even, odd] = [0, 1].map(|half| series.layers_at(rows, &moments, |row| row.size / 512 % 2 == half));
+    for ((column, even), odd) in columns.iter().zip(even).zip(odd) {
+        let sums: Vec<u64> = even.iter().zip(odd).map(|(even, odd)| even + odd).collect();
+        assert_eq!(column.layers[..], sums, "at {}", column.moment);
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use vramscope_draw::{Canvas, Theme};
 use vramscope_trace::{ByteSize, Count, DeviceId};
 
-use crate::comparison::{AxisUnit, CompareCache, ComparisonPicture, Moments, side_color};
+use crate::comparison::{AxisUnit, CompareCache, ComparisonPicture, FailedRequest, Moments, side_color};
 use crate::jobs::{Finished, Job, Jobs};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
@@ -181,7 +181,13 @@ fn content(context: &Context<'_>, options: &Options<Mode>, sides: &mut CompareCa
         return content;
     };
     content.content.extend(saving(answer).map(Node::from));
-    for note in notes(answer) {
+    let failed = sides.failed_request().map(|FailedRequest { requested, memory }| match memory {
+        Some(_) => {
+            format!("The request for {} that fails at this moment fits: outlined on map B.", ByteSize(requested))
+        }
+        None => format!("The request for {} that fails at this moment fails in the run, too.", ByteSize(requested)),
+    });
+    for note in failed.into_iter().chain(notes(answer)) {
         content.content.push(Element::text(Tag::P, note).with_class("summary").into());
     }
     let advice = jobs.advice.as_ref().and_then(|advice| advice.answer.as_ref().ok());

@@ -111,6 +111,24 @@ fn a_setting_shows_a_second_run_with_its_figures() {
 }
 
 #[test]
+fn a_failed_request_fits_or_fails_in_the_run() {
+    let mut page = Page::open("cudnn_benchmark_all.pickle.gz");
+    let text = |frame: PageUpdate| {
+        let pane = frame.panes.into_iter().flatten().find(|pane| pane.view == "whatif").expect("the view");
+        plain_text(&pane.content)
+    };
+    let fails = |text: &str| text.contains("that fails at this moment");
+    page.run(&["pane 0 device", "pane 1 whatif"]);
+    let less = text(page.run(&["filter whatif expandable_segments:True", "what-if capacity 300MiB"]));
+    assert!(less.contains("that fails at this moment fails in the run, too."), "{less}");
+    let fits = text(page.run(&["what-if capacity 5GiB"]));
+    assert!(fits.contains("that fails at this moment fits: outlined on map B."), "{fits}");
+    let failure = page.session.model.state().event();
+    let other = text(page.run(&[&format!("seek {}", failure - 1)]));
+    assert!(fails(&fits) && !fails(&other), "{other}");
+}
+
+#[test]
 fn all_settings_are_ranked_and_each_is_shown_by_a_click() {
     let mut page = Page::open("cudnn_benchmark_all.pickle.gz");
     let frame = page.run(&["what-if all"]);
