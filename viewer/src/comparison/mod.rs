@@ -10,17 +10,21 @@
 
 mod axis;
 mod draw;
+mod failed_request;
 mod moments;
 mod picture;
 mod scene;
+mod side;
 mod sides;
 
 pub use axis::AxisUnit;
+pub use failed_request::FailedRequest;
 pub use moments::Moments;
 pub use picture::ComparisonPicture;
-pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, FailedRequest, SideContent};
-pub(crate) use sides::recording_of;
-pub use sides::{CompareCache, Side, Unavailable};
+pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};
+pub use side::Side;
+pub(crate) use side::recording_of;
+pub use sides::{CompareCache, Unavailable};
 use vramscope_draw::{Color, Theme};
 
 /// Names of the two sides of a comparison.

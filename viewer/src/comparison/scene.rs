@@ -8,6 +8,7 @@ use vramscope_trace::{ByteSize, Count, CounterColumn, DeviceId, DeviceState, Rec
 
 use super::NAMES;
 use super::axis::{AxisUnit, Label, SharedAxis};
+use super::failed_request::FailedRequest;
 use crate::device_map::{MapScene, StillMap};
 
 /// Height of a row of the chart's legend, in units (pixels at scale 1).
@@ -37,15 +38,6 @@ pub struct SideContent<'a> {
     pub time_ns: u64,
     /// Maps the recording's times to positions on the horizontal axis.
     pub alignment: &'a Alignment,
-}
-
-/// A request that failed at side A's moment, and that side B's run made, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailedRequest {
-    /// Requested size in bytes, after rounding.
-    pub requested: u64,
-    /// Address and size in bytes of the memory that served it on side B; `None` if it failed there.
-    pub memory: Option<(u64, u64)>,
 }
 
 /// The inputs of a [`ComparisonScene`].

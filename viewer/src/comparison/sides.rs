@@ -10,40 +10,19 @@ use vramscope_insight::sites::{GroupRow, live_groups};
 use vramscope_insight::small_map::SmallMap;
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
-use vramscope_trace::{DeviceId, DeviceState, EventKind, IncidentKind, Recording, Replay};
+use vramscope_trace::{DeviceState, Recording, Replay};
 
-use crate::comparison::{
-    AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, FailedRequest, NAMES, SideContent,
-};
+use crate::comparison::{AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
 use crate::view::Context;
 
+use super::failed_request::FailedRequest;
 use super::moments::{Moments, StepChoice};
+use super::side::{Side, named, recording_of, set_step};
 
 /// Number of events of the compared (second) recording that are read in one frame to find its
 /// steps.
 const EVENTS_PER_FRAME: u64 = 65_536;
-/// Number of events of a simulated run, at most, that are read to find the memory of one request.
-/// Mapping a large expandable segment and freeing cached segments precede it.
-const EVENTS_OF_REQUEST: u64 = 4096;
-
-/// One side of a comparison: a moment of a device in a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
-    /// Whether it is of the second recording.
-    pub is_second: bool,
-    /// The device.
-    pub device: DeviceId,
-    /// The moment, as an event number.
-    pub event: u64,
-    /// The time of the recording, in nanoseconds, that is drawn at the other side's origin: the
-    /// start of the recording, or of the compared step.
-    pub origin_ns: u64,
-    /// Name of the recording or device; empty if both sides have one.
-    pub name: String,
-    /// A description of the moment, for example `at its peak`.
-    pub when: String,
-}
 
 /// Why there is no comparison to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,41 +134,12 @@ impl CompareCache {
                 self.seek(context, index, side)?;
             }
         }
-        self.failed_request = self.find_failed_request(context, &sides);
+        let run = context.comparison.second().filter(|second| sides[1].is_second && second.is_simulated);
+        self.failed_request = run.and_then(|run| {
+            let side = (&run.recording, sides[1].event, &mut self.replays[1].replay);
+            FailedRequest::find(context, sides.each_ref().map(|side| side.device), side)
+        });
         Ok(self.sides.insert(sides))
-    }
-
-    /// Returns the request that failed at side A's moment, and its memory in the simulated run at
-    /// side B; `None` if no request failed then, or side B is no simulated run.
-    fn find_failed_request(&mut self, context: &Context<'_>, [a, b]: &[Side; 2]) -> Option<FailedRequest> {
-        let run = &context.comparison.second().filter(|second| b.is_second && second.is_simulated)?.recording;
-        let failed_at = |recording: &Recording, side: &Side| {
-            let mut incidents = recording.incidents().iter();
-            incidents.find_map(|one| match one.kind {
-                IncidentKind::OutOfMemory { requested } if one.device == side.device => {
-                    (one.time_ns == context.time_ns).then_some(requested)
-                }
-                _ => None,
-            })
-        };
-        let requested = failed_at(context.recording, a)?;
-        if failed_at(run, b).is_some() {
-            return Some(FailedRequest { requested, memory: None });
-        }
-        // The run frees the memory at once, because the program never got it.
-        for index in (b.event.saturating_sub(EVENTS_OF_REQUEST)..b.event).rev() {
-            let event = self.replays[1].replay.event(run, index).ok()??;
-            match event.kind {
-                EventKind::BlockAllocated { address, size, requested: bytes, .. }
-                    if event.device == b.device && bytes == requested =>
-                {
-                    return Some(FailedRequest { requested, memory: Some((address, size)) });
-                }
-                _ if event.time_ns != context.time_ns => break,
-                _ => {}
-            }
-        }
-        None
     }
 
     /// Returns the two sides, A and B, of the last comparison; `None` if there was nothing to
@@ -519,26 +469,4 @@ impl CompareCache {
 /// Returns the error that side A (`index` 0) or B (1) has no steps.
 fn no_steps(index: usize) -> Unavailable {
     Unavailable::Impossible(format!("{} has no steps. Compare other moments.", NAMES[index]))
-}
-
-/// Moves a side to the moment `peak`, the peak of a step, and its origin to the step's start.
-fn set_step(side: &mut Side, step: Step, peak: u64) {
-    (side.event, side.origin_ns) = (peak, step.from_ns);
-    side.when = format!("at the peak of step {}", step.number);
-}
-
-/// Sets the sides' names to their devices' labels if the devices differ.
-fn named(mut sides: [Side; 2], label: impl Fn(DeviceId) -> String) -> [Side; 2] {
-    if sides[0].device != sides[1].device {
-        sides.iter_mut().for_each(|side| side.name = label(side.device));
-    }
-    sides
-}
-
-/// Returns the recording of a side; `None` if the second recording is no longer open.
-pub(crate) fn recording_of<'a>(context: &Context<'a>, side: &Side) -> Option<&'a Recording> {
-    match side.is_second {
-        true => context.comparison.second().map(|second| &second.recording),
-        false => Some(context.recording),
-    }
 }

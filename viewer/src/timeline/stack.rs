@@ -68,7 +68,7 @@ pub struct Stack {
     pub layers: Vec<StackLayer>,
     /// One for each pixel column.
     pub columns: Vec<CompositionColumn>,
-    /// The bytes of each layer's lit blocks in each column; empty unless the lit memory is a part of
+    /// The bytes of each layer's lit blocks in each column; empty unless lit memory is a part of
     /// layers.
     pub lit: Vec<LayerBytes>,
 }
@@ -79,8 +79,8 @@ impl Stack {
         self.columns.get(column).map_or(0, |column| column.layers[self.source_of(layer)])
     }
 
-    /// Returns the bytes of a layer's lit blocks in a column, if the lit memory is a part of layers;
-    /// else 0.
+    /// Returns the bytes of a layer's lit blocks in a column; 0 unless lit memory is a part of
+    /// layers.
     pub fn lit_bytes(&self, column: usize, layer: usize) -> u64 {
         self.lit.get(column).map_or(0, |layers| layers[self.source_of(layer)])
     }
