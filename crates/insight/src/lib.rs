@@ -43,6 +43,7 @@ pub mod advice;
 pub mod allocations;
 pub mod autopsy;
 pub mod bands;
+pub mod categories;
 mod comparator;
 pub mod comparison;
 pub mod composition;

@@ -18,7 +18,12 @@ use crate::site::{Category, Definition, Definitions, Frame, FrameId, Site, Stack
 use crate::varint::{self, PayloadError, Reader, gcd};
 
 /// Number of columns of a chunk of definitions.
-const DEFINITION_COLUMNS: usize = 11;
+const DEFINITION_COLUMNS: usize = 12;
+/// Number of the last of them that older readers skip.
+const OPTIONAL_COLUMNS: usize = 1;
+/// The first code of a category that only the optional column has: readers before it was added
+/// reject the code in the column of categories.
+const FIRST_LATER_CATEGORY: u8 = 8;
 /// Number of columns of a chunk of annotations.
 const ANNOTATION_COLUMNS: usize = 5;
 /// Maximum number of decompressed bytes that a reader accepts in a chunk of definitions or
@@ -49,6 +54,9 @@ mod column {
     /// Column id in a chunk of definitions. Per site: the number of the string that names its
     /// `torch.compile` region.
     pub(super) const COMPILE_CONTEXTS: u8 = 10;
+    /// Number of an optional column in a chunk of definitions. Per site: the code of its category
+    /// if it is one of those that were added later, else 0; the zeros at the end are left out.
+    pub(super) const LATER_CATEGORIES: u8 = 11;
 
     /// Column id in a chunk of annotations. Per annotation: its device.
     pub(super) const DEVICES: u8 = 0;
@@ -80,7 +88,7 @@ const fn kind_of(definition: &Definition) -> usize {
 /// Collects definitions as the columns of a chunk, until [`finish`](Self::finish) writes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DefinitionWriter {
-    columns: ColumnsWriter<DEFINITION_COLUMNS>,
+    columns: ColumnsWriter<DEFINITION_COLUMNS, OPTIONAL_COLUMNS>,
     /// Definitions in finished chunks.
     finished: DefinitionCounts,
     /// All definitions added.
@@ -95,6 +103,19 @@ impl DefinitionWriter {
     fn put_number(&mut self, id: u8, number: u32) {
         let last = std::mem::replace(&mut self.last[usize::from(id)], u64::from(number));
         varint::put_delta(self.columns.column(id), last, u64::from(number));
+    }
+
+    /// Appends the code of a site's category.
+    fn put_category(&mut self, code: u8) {
+        let categories = self.columns.column(column::CATEGORIES);
+        let sites_before = categories.len();
+        let is_later = code >= FIRST_LATER_CATEGORY;
+        categories.push(if is_later { 0 } else { code });
+        if is_later {
+            let later = self.columns.column(column::LATER_CATEGORIES);
+            later.resize(sites_before, 0);
+            later.push(code);
+        }
     }
 
     /// Adds a string, frame, stack or site to the columns of the chunk that is being written.
@@ -116,7 +137,7 @@ impl DefinitionWriter {
             Definition::Site(site) => {
                 self.put_number(column::STACKS, site.stack.0);
                 self.put_number(column::SCOPES, site.scope.0);
-                self.columns.column(column::CATEGORIES).push(site.category as u8);
+                self.put_category(site.category as u8);
                 self.put_number(column::COMPILE_CONTEXTS, site.compile_context.0);
             }
         }
@@ -176,7 +197,7 @@ pub(crate) fn read_definitions(
             return Err(reader.payload_error("definitions are missing before this chunk"));
         }
     }
-    let columns = Columns::<DEFINITION_COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
+    let columns = Columns::<DEFINITION_COLUMNS, OPTIONAL_COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
     let mut add = |definition: Definition| {
         let kind = kind_of(&definition);
         at[kind] += 1;
@@ -205,14 +226,20 @@ pub(crate) fn read_definitions(
     }
     let (mut stacks, mut scopes) = (numbers(column::STACKS), numbers(column::SCOPES));
     let (mut categories, mut contexts) = (columns.column(column::CATEGORIES), numbers(column::COMPILE_CONTEXTS));
+    let mut later_categories = columns.column(column::LATER_CATEGORIES);
     while !(stacks.is_empty() && scopes.is_empty() && categories.remaining() == 0 && contexts.is_empty()) {
         let (stack, scope) = (StackId(stacks.next()?), StringId(scopes.next()?));
-        let category = Category::ALL.get(usize::from(categories.byte()?)).copied();
-        let category = category.ok_or_else(|| categories.payload_error("unknown category"))?;
+        let code = categories.byte()?;
+        let later = if later_categories.remaining() > 0 { later_categories.byte()? } else { 0 };
+        let category = if code < FIRST_LATER_CATEGORY { Category::ALL.get(usize::from(code)) } else { None };
+        let category = *category.ok_or_else(|| categories.payload_error("unknown category"))?;
+        // A category that a newer writer knows is unknown here.
+        let later = Category::ALL.get(usize::from(later)).copied().unwrap_or_default();
+        let category = if later == Category::Unknown { category } else { later };
         let compile_context = StringId(contexts.next()?);
         add(Definition::Site(Site { stack, scope, category, compile_context }));
     }
-    Ok(())
+    later_categories.end()
 }
 
 /// Appends annotations to `out` as the payload of a chunk.
@@ -257,4 +284,61 @@ pub(crate) fn read_annotations(
         });
     }
     [&devices, &times, &events, &names.reader].into_iter().try_for_each(Reader::end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the payload of a chunk with a site of every category.
+    fn payload() -> Vec<u8> {
+        let mut writer = DefinitionWriter::default();
+        for category in Category::ALL {
+            writer.put(&Definition::Site(Site { category, ..Site::default() }));
+        }
+        let mut payload = Vec::new();
+        writer.finish(&mut payload, &mut Compressor::default());
+        payload
+    }
+
+    #[test]
+    fn categories_survive() {
+        let mut definitions = Definitions::default();
+        let mut known = DefinitionCounts::default();
+        let payload = payload();
+        let (reader, mut decompressor) = (Reader::new(&payload), Decompressor::default());
+        read_definitions(reader, &mut decompressor, &mut known, &mut definitions, |_| {})
+            .expect("the payload is valid");
+        let sites = (1..=Category::ALL.len() as u32).map(|id| definitions.site(crate::SiteId(id)).category);
+        assert!(sites.eq(Category::ALL));
+    }
+
+    #[test]
+    fn readers_without_the_later_column_find_later_categories_unknown() {
+        const COLUMNS_BEFORE: usize = 11;
+        let payload = payload();
+        let mut reader = Reader::new(&payload);
+        for _ in 0..DefinitionCounts::default().len() {
+            reader.u64().expect("a count");
+        }
+        let columns = Columns::<COLUMNS_BEFORE>::read(&mut reader, &mut Decompressor::default(), MAX_COLUMNS_LEN);
+        let columns = columns.expect("the optional column is skipped");
+        let mut categories = columns.column(column::CATEGORIES);
+        let codes: Vec<u8> = Category::ALL.map(|_| categories.byte().expect("a code")).into();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 0, 0]);
+    }
+
+    #[test]
+    fn categories_of_newer_writers_are_unknown() {
+        let mut writer = DefinitionWriter::default();
+        writer.put(&Definition::Site(Site { category: Category::Cache, ..Site::default() }));
+        writer.columns.column(column::LATER_CATEGORIES)[0] = 200;
+        let mut payload = Vec::new();
+        writer.finish(&mut payload, &mut Compressor::default());
+        let (mut definitions, mut known) = (Definitions::default(), DefinitionCounts::default());
+        let reader = Reader::new(&payload);
+        read_definitions(reader, &mut Decompressor::default(), &mut known, &mut definitions, |_| {})
+            .expect("the payload is valid");
+        assert_eq!(definitions.site(crate::SiteId(1)).category, Category::Unknown);
+    }
 }

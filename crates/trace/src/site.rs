@@ -44,11 +44,15 @@ pub enum Category {
     Temporary,
     /// Scratch memory of a library, for example cuBLAS.
     Workspace,
+    /// Keys and values of earlier tokens, which a model keeps while it generates a sequence.
+    Cache,
+    /// Buffers of collective operations: gathered parameters, buckets of gradients.
+    Communication,
 }
 
 impl Category {
     /// All categories, in the order of their codes in recordings.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Unknown,
         Self::Parameter,
         Self::Gradient,
@@ -57,14 +61,26 @@ impl Category {
         Self::Input,
         Self::Temporary,
         Self::Workspace,
+        Self::Cache,
+        Self::Communication,
     ];
 
     /// Returns the category's name for users, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         /// The names, in the order of the categories' codes.
-        const NAMES: [&str; 8] =
-            ["unknown", "parameter", "gradient", "optimizer state", "activation", "input", "temporary", "workspace"];
+        const NAMES: [&str; 10] = [
+            "unknown",
+            "parameter",
+            "gradient",
+            "optimizer state",
+            "activation",
+            "input",
+            "temporary",
+            "workspace",
+            "cache",
+            "communication",
+        ];
         NAMES[self as usize]
     }
 }

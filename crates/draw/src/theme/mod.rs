@@ -61,7 +61,7 @@ pub struct Theme {
     /// Text on a span.
     pub mark_text: Color,
     /// Blocks by category, in the order of `Category::ALL`.
-    pub categories: [Color; 8],
+    pub categories: [Color; 10],
     /// Colors of groups, such as sites, modules or streams; see [`group_color`](Self::group_color).
     pub groups: [Color; GROUP_COLORS],
     /// The two sides of a comparison.
@@ -198,8 +198,8 @@ impl Theme {
             mark_text: color(is_dark, 0xb9c3cf, 0x37434f),
             categories: colors(
                 is_dark,
-                [0x7b7581, 0x4474bd, 0x4cbee2, 0xc35cfa, 0x2ca86c, 0xebd555, 0xc1d8e2, 0x956133],
-                [0x808a94, 0x216fca, 0x0898d7, 0x821969, 0x1b6e23, 0x533b00, 0x6c6774, 0x5936a1],
+                [0x7b7581, 0x4474bd, 0x4cbee2, 0xc35cfa, 0x2ca86c, 0xebd555, 0xc1d8e2, 0x956133, 0xa8b800, 0xf8f8d0],
+                [0x808a94, 0x216fca, 0x0898d7, 0x821969, 0x1b6e23, 0x533b00, 0x6c6774, 0x5936a1, 0xc08418, 0x1e1e2a],
             ),
             groups: colors(
                 is_dark,
@@ -257,7 +257,7 @@ impl Theme {
     pub fn category_texture(&self, index: usize) -> Texture {
         use Texture::{Cross, Diagonal, Dots, Horizontal, None, Vertical};
         /// The texture of each category, in the order of `Category::ALL`.
-        const TEXTURES: [Texture; 8] = [None, None, Dots, Vertical, None, Diagonal, Horizontal, Cross];
+        const TEXTURES: [Texture; 10] = [None, None, Dots, Vertical, None, Diagonal, Horizontal, Cross, Dots, Diagonal];
         TEXTURES.get(index).copied().unwrap_or_default()
     }
 

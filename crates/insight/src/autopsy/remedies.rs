@@ -247,9 +247,13 @@ impl Candidates<'_> {
         let kept: BTreeSet<u64> =
             self.device.blocks().filter(|&block| is_kept(block)).map(|block| block.size).collect();
         let scales = |category: Category, size: u64| match category {
-            Category::Parameter | Category::OptimizerState | Category::Workspace | Category::Temporary => false,
+            Category::Parameter
+            | Category::OptimizerState
+            | Category::Workspace
+            | Category::Temporary
+            | Category::Communication => false,
             Category::Gradient => !kept.contains(&size),
-            Category::Activation | Category::Input => true,
+            Category::Activation | Category::Input | Category::Cache => true,
             Category::Unknown => !has_stacks && !kept.contains(&size),
         };
         let request_scales = scales(lines.category(failure.site), failure.rounded_bytes);

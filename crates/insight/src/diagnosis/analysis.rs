@@ -10,9 +10,9 @@ use super::copies::Copies;
 use super::diagnosed::{Diagnosed, sort_by_severity};
 use super::examined::ExaminedDevice;
 use super::finding::{Finding, Problem, Severity};
+use super::peak_categories::categories_at;
 use super::profile::ProfileBuilder;
 use super::remedy::settings_trials;
-use super::roles::roles;
 use super::rule::Rule;
 use super::{copies, growth, optimizer_step, outside, peaks, reserved, segments};
 use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
@@ -92,7 +92,7 @@ impl Diagnosis {
             let (steps, profile) = builder.finish();
             let (peak_allocated, peak_reserved) = (series.peak_allocated(), series.peak_reserved());
             let at_peak_reserved = served_peak(&mut replay, recording, device, peak_reserved)?;
-            let peak_contents = roles(&lines, lifetimes, &steps, peak_allocated.event, recording.end_event());
+            let peak_contents = categories_at(recording, lifetimes, &steps, peak_allocated.event);
             let has_failure = autopsy.ooms().iter().any(|oom| oom.failure.device == device);
             let context = Context {
                 recording,

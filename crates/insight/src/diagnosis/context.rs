@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use vramscope_pool::Settings;
-use vramscope_trace::{Allocation, ByteSize, DeviceId, DeviceLifetimes, DeviceState, Peak, Recording};
+use vramscope_trace::{Allocation, ByteSize, Category, DeviceId, DeviceLifetimes, DeviceState, Peak, Recording};
 
 use super::examined::ExaminedDevice;
 use super::finding::{Finding, Problem, Severity};
 use super::profile::Profile;
-use super::roles::Role;
 use crate::autopsy::RecordingLines;
 use crate::evidence::DeviceEvidence;
 use crate::failures::ReservedCap;
@@ -28,8 +27,8 @@ pub(super) struct Context<'r> {
     pub(super) peak_active_bytes: u64,
     /// The state at the peak of the reserved bytes, after the request that the last segment serves.
     pub(super) at_peak_reserved: DeviceState,
-    /// Allocated blocks at the peak of the allocated bytes, with their roles.
-    pub(super) peak_contents: Vec<(Role, Allocation)>,
+    /// Allocated blocks at the peak of the allocated bytes, with their categories.
+    pub(super) peak_contents: Vec<(Category, Allocation)>,
     /// Whether a request failed.
     pub(super) has_failure: bool,
 }
@@ -63,10 +62,10 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the allocations of one role at the peak of the allocated bytes.
-    pub(super) fn of_role(&self, role: Role) -> Vec<Allocation> {
-        let of_role = self.peak_contents.iter().filter(|(one, _)| *one == role);
-        of_role.map(|(_, allocation)| *allocation).collect()
+    /// Returns the allocations of one category at the peak of the allocated bytes.
+    pub(super) fn of_category(&self, category: Category) -> Vec<Allocation> {
+        let of_category = self.peak_contents.iter().filter(|(one, _)| *one == category);
+        of_category.map(|(_, allocation)| *allocation).collect()
     }
 
     /// Returns a finding about `blocks`, whose site is the call of the program that requested them.

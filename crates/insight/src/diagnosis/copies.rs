@@ -6,8 +6,8 @@ use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, SiteId
 
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity, is_share};
+use super::peak_categories::{copies, size_counts};
 use super::remedy::omitted;
-use super::roles::{Role, copies, size_counts};
 use crate::autopsy::RecordingLines;
 
 /// Minimum share of the allocated peak, in percent.
@@ -166,8 +166,9 @@ impl Model {
         let state = context.peak_contents.iter().map(|(_, one)| one);
         let state = state.filter(|one| lines.category_of(one) == Category::OptimizerState);
         let state_copies = copies(&self.sizes, state.map(|one| one.requested));
-        let at_peak = |role: Role| copies(&self.sizes, context.of_role(role).iter().map(|one| one.requested));
-        at_peak(Role::Gradient) > 1 || state_copies > STATE_COPIES
+        let at_peak =
+            |category: Category| copies(&self.sizes, context.of_category(category).iter().map(|one| one.requested));
+        at_peak(Category::Gradient) > 1 || state_copies > STATE_COPIES
     }
 }
 

@@ -10,7 +10,6 @@ use vramscope_trace::{
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::remedy::{allocated_once, freed_in_step, omitted};
-use super::roles::Role;
 use crate::autopsy::{Growing, RecordingLines};
 use crate::frames::{frame_label, innermost_own_frame};
 use crate::group::MergedSites;
@@ -231,7 +230,8 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
         let losses = scalars.max(of_losses.count());
         return if losses * 2 >= steps { Problem::GrowthOfSummedLoss } else { Problem::GrowthOfOutputs };
     }
-    let is_training = !context.of_role(Role::Gradient).is_empty() || !context.of_role(Role::OptimizerState).is_empty();
+    let is_training = !context.of_category(Category::Gradient).is_empty()
+        || !context.of_category(Category::OptimizerState).is_empty();
     // Hooks keep a block of several modules in each step, a list keeps one result.
     let are_activations = blocks > 1 && (!has_stacks || most(of_category(Category::Activation)));
     if are_activations && is_training {
@@ -248,7 +248,7 @@ fn has_stacks(definitions: &Definitions, blocks: &[Allocation]) -> bool {
 /// Returns true if blocks look like the state of an optimizer: nearly all have sizes of parameters,
 /// and they were allocated one after the other.
 fn look_like_state(context: &Context<'_>, grown: &[Allocation]) -> bool {
-    let sizes: BTreeSet<u64> = context.of_role(Role::Parameter).iter().map(|one| one.size).collect();
+    let sizes: BTreeSet<u64> = context.of_category(Category::Parameter).iter().map(|one| one.size).collect();
     let of_parameters = total_bytes(grown.iter().filter(|one| sizes.contains(&one.size)));
     let in_order: Vec<u64> = grown.iter().map(|one| one.first_moment).collect();
     let at_once = in_order.windows(2).filter(|pair| pair[1].abs_diff(pair[0]) <= STATE_EVENTS).count();

@@ -28,12 +28,12 @@ mod finding;
 mod growth;
 mod optimizer_step;
 mod outside;
+mod peak_categories;
 mod peaks;
 mod profile;
 mod remedy;
 mod report;
 mod reserved;
-mod roles;
 mod rule;
 mod segments;
 

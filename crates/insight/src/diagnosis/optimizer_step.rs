@@ -13,8 +13,8 @@ use vramscope_trace::{
 
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity, is_share};
+use super::peak_categories::is_temporary;
 use super::remedy::omitted;
-use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
 
 /// Minimum share of the peak, in percent.
@@ -79,7 +79,7 @@ fn of_author(
         Author::Program => (
             format!(
                 "{share} are temporaries in the step of the program's own optimizer, beside {} of its state.",
-                ByteSize(total_bytes(&context.of_role(Role::OptimizerState)))
+                ByteSize(total_bytes(&context.of_category(Category::OptimizerState)))
             ),
             "Update in place (mul_, add_, addcdiv_ instead of new tensors), or use an optimizer of PyTorch with \
              fused=True.",
@@ -132,7 +132,7 @@ fn replacement(definitions: &Definitions, site: SiteId) -> Option<(bool, &'stati
 fn own_steps(context: &Context<'_>) -> BTreeSet<(StringId, StringId)> {
     let definitions = context.recording.definitions();
     let category = |one: &Allocation| definitions.site(one.site).category;
-    let state = context.of_role(Role::OptimizerState).into_iter();
+    let state = context.of_category(Category::OptimizerState).into_iter();
     let unmarked = state.filter(|one| category(one) == Category::Unknown && !is_multi_tensor(definitions, one.site));
     unmarked.filter_map(|one| own_function(definitions, one.site)).collect()
 }

@@ -7,8 +7,8 @@ use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
 use super::context::{Context, total_bytes};
 use super::copies::loaded_sites;
 use super::finding::{Finding, Problem, Severity, is_share};
+use super::peak_categories::is_temporary;
 use super::remedy::{checkpointed_modules, omitted};
-use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
 
 /// Minimum peak whose composition is examined, in bytes: lower peaks fit every GPU.
@@ -87,7 +87,7 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
 /// Finds large temporaries at the peak.
 pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.peak_allocated;
-    let mut temporaries = context.of_role(Role::Temporary);
+    let mut temporaries = context.of_category(Category::Temporary);
     temporaries.sort_by_key(|one| (std::cmp::Reverse(one.size), one.first_moment));
     temporaries.truncate(LARGEST_TEMPORARIES);
     let bytes = total_bytes(&temporaries);
@@ -114,7 +114,7 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> 
     // A computation in parts also divides other large blocks; how much that saves is not known.
     let least_bytes = temporaries.last().map_or(0, |one| one.size / 2);
     let is_other = |one: &&Allocation| temporaries.iter().all(|temporary| temporary.first_moment != one.first_moment);
-    let of_step = [context.of_role(Role::Activation), context.of_role(Role::Temporary)];
+    let of_step = [context.of_category(Category::Activation), context.of_category(Category::Temporary)];
     if of_step.iter().flatten().filter(is_other).all(|one| one.size < least_bytes) {
         finding.trials = vec![omitted(context, context.lifetimes.iter().filter(is_repeated))];
     }
@@ -127,8 +127,9 @@ pub(super) fn dominant(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opt
     if peak.bytes < MIN_PEAK_BYTES {
         return None;
     }
-    let (parameters, gradients) = (context.of_role(Role::Parameter), context.of_role(Role::Gradient));
-    let (state, activations) = (context.of_role(Role::OptimizerState), context.of_role(Role::Activation));
+    let (parameters, gradients) = (context.of_category(Category::Parameter), context.of_category(Category::Gradient));
+    let (state, activations) =
+        (context.of_category(Category::OptimizerState), context.of_category(Category::Activation));
     let is_training = !gradients.is_empty() || !state.is_empty();
     let share = |blocks: &[Allocation]| {
         let bytes = total_bytes(blocks);

@@ -40,6 +40,17 @@ pub(crate) enum FrameMark {
     Workspace = 32,
     /// Repeats a forward pass in the backward pass: `torch/utils/checkpoint.py`.
     Checkpoint = 64,
+    /// Calls a module: `Module._call_impl`.
+    ModuleCall = 128,
+}
+
+/// The part of PyTorch's distributed training that requests memory itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Distributed {
+    /// `DistributedDataParallel`: buckets of gradients.
+    DataParallel,
+    /// FSDP: shards of parameters, and what it gathers and reduces.
+    Sharding,
 }
 
 /// A set of [`FrameMark`]s.
@@ -68,6 +79,9 @@ struct FrameFacts {
     engine: Option<EnginePhase>,
     marks: FrameMarks,
     operation: OperationSource,
+    distributed: Option<Distributed>,
+    /// Whether the function or the file is named after a cache.
+    names_cache: bool,
     /// Whether the frame runs C++ code without a known file.
     is_native: bool,
 }
@@ -92,6 +106,8 @@ impl FrameFacts {
             engine,
             marks,
             operation,
+            distributed: distributed(function, path),
+            names_cache: is_python && names_cache(unqualified(function), path),
             is_native: path == "??" || path.is_empty() && is_native_name(function),
         }
     }
@@ -136,6 +152,9 @@ fn python_marks(function: &str, path: &str) -> FrameMarks {
     if is_module_call || path.ends_with("torch/nn/functional.py") {
         marks.insert(FrameMark::Forward);
     }
+    if is_module_call {
+        marks.insert(FrameMark::ModuleCall);
+    }
     // SGD creates its momentum in the step itself.
     if matches!(function, "_init_group" | "_multi_tensor_sgd" | "_single_tensor_sgd") {
         marks.insert(FrameMark::OptimizerState);
@@ -155,6 +174,24 @@ fn python_marks(function: &str, path: &str) -> FrameMarks {
         marks.insert(FrameMark::Checkpoint);
     }
     marks
+}
+
+/// Returns the part of distributed training that a frame belongs to.
+fn distributed(function: &str, path: &str) -> Option<Distributed> {
+    match () {
+        () if path.ends_with("torch/nn/parallel/distributed.py") => Some(Distributed::DataParallel),
+        () if function.starts_with("c10d::") => Some(Distributed::DataParallel),
+        () if path.contains("torch/distributed/fsdp/") => Some(Distributed::Sharding),
+        () => None,
+    }
+}
+
+/// Returns true if a function or a file is named after a cache of the model's, not one of Python's
+/// or the compiler's.
+fn names_cache(function: &str, path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let is_named = |name: &str| name.to_ascii_lowercase().contains("cache");
+    (is_named(function) || is_named(file)) && !path.contains("/torch/") && file != "functools.py"
 }
 
 /// Returns the marks of a C++ frame.
@@ -204,12 +241,24 @@ pub(crate) struct StackFacts {
     pub(crate) forward_inside: bool,
     /// The marks of all frames.
     pub(crate) marks: FrameMarks,
+    /// The part of distributed training that requests the memory: of the innermost Python frame, or
+    /// of any C++ frame inside it.
+    pub(crate) distributed: Option<Distributed>,
+    /// The number of Python frames inside of the innermost one that is named after a cache.
+    frames_inside_cache: Option<u8>,
 }
 
 impl StackFacts {
     /// Returns true if a frame runs Python code.
     pub(crate) fn has_python(&self) -> bool {
         self.innermost_python != FrameId(0)
+    }
+
+    /// Returns true if one of the innermost Python frames is named after a cache.
+    pub(crate) fn names_cache(&self) -> bool {
+        /// A cache calls a few functions to add to it, but does not run a model.
+        const MAX_INSIDE: u8 = 3;
+        self.frames_inside_cache.is_some_and(|frames| frames <= MAX_INSIDE)
     }
 
     /// Returns the innermost frame of the program's own code.
@@ -239,11 +288,15 @@ impl StackFacts {
         let is_own = facts.native_origin == FrameOrigin::Own;
         if facts.is_python {
             self.innermost_python = frame;
+            self.distributed = facts.distributed;
+            let inside = self.frames_inside_cache.map(|frames| frames.saturating_add(1));
+            self.frames_inside_cache = if facts.names_cache { Some(0) } else { inside };
             if is_own {
                 self.own_python = frame;
             }
         } else if facts.native_origin != FrameOrigin::Allocator {
             self.innermost_native = frame;
+            self.distributed = self.distributed.or(facts.distributed);
             if is_own {
                 self.own_native = frame;
             }

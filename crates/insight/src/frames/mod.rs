@@ -15,7 +15,7 @@ mod view;
 
 pub use editor::editor_url;
 pub use facts::innermost_own_frame;
-pub(crate) use facts::{EnginePhase, FactsCache, FrameMark, StackFacts};
+pub(crate) use facts::{Distributed, EnginePhase, FactsCache, FrameMark, StackFacts};
 pub use missing::{RecordedStacks, WhyNoStack, why_no_stack};
 pub(crate) use operation::{OperationSource, operation_name};
 pub use view::{FrameView, StackRow, StackView, folded_label, frame_label, library_name};

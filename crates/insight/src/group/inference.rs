@@ -64,6 +64,8 @@ impl SiteCategory {
                 Category::Input => "input (inferred)",
                 Category::Temporary => "temporary (inferred)",
                 Category::Workspace => "workspace (inferred)",
+                Category::Cache => "cache (inferred)",
+                Category::Communication => "communication (inferred)",
             },
         }
     }
@@ -100,7 +102,7 @@ pub(super) fn phase(definitions: &Definitions, request: Request<'_>) -> Option<P
 
 /// Returns the phase that a site's scopes name; the innermost scope with a known name decides.
 #[inline(never)] // Smaller code: the page is downloaded.
-pub(super) fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
+pub(crate) fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
     definitions.string(site.scope).rsplit('/').find_map(scope_phase)
 }
 

@@ -111,7 +111,7 @@ pub enum Condition {
     Site(SiteId),
     /// One of some categories, recorded or else inferred: bit n is set for category n of
     /// [`Category::ALL`].
-    Categories(u8),
+    Categories(u16),
     /// An address in the block, segment or allocation.
     Address(u64),
     /// Size in bytes, after rounding.
@@ -187,7 +187,7 @@ impl Condition {
 }
 
 /// Returns the bit of a category in [`Condition::Categories`].
-pub(super) const fn category_bit(category: Category) -> u8 {
+pub(super) const fn category_bit(category: Category) -> u16 {
     1 << category as u8
 }
 

@@ -210,8 +210,7 @@ fn keyword_condition(keyword: &Keyword, value: &str, token: &Token) -> Result<Co
         KeywordKind::Module => Ok(text(TextField::Module, value, None)),
         KeywordKind::Mark => Ok(text(TextField::Mark, value, None)),
         KeywordKind::Category => {
-            word_bits(keyword, value, |word| category(word).map(|one| u16::from(category_bit(one))))
-                .map(|bits| Condition::Categories(bits as u8))
+            word_bits(keyword, value, |word| category(word).map(category_bit)).map(Condition::Categories)
         }
         KeywordKind::EventType => word_bits(keyword, value, event_types).map(Condition::EventTypes),
         KeywordKind::Pool => match pool(value) {

@@ -93,7 +93,7 @@ pub(crate) fn random_query(subject: &Subject, random: &mut fastrand::Rng) -> Str
             11 => format!("file:{}", part(file, random)),
             12 if frame.line > 0 && !file.is_empty() && !file.contains([' ', '"']) => format!("{file}:{}", frame.line),
             13 => format!("site:{}", part(&site_name(definitions, one.site), random)),
-            14 => format!("category:{}", Category::ALL[random.usize(..8)].name().replace(' ', "_")),
+            14 => format!("category:{}", Category::ALL[random.usize(..Category::ALL.len())].name().replace(' ', "_")),
             15 => format!("stream{operator}{}", one.stream.0),
             16 => {
                 format!("pool:{}", random.choice(["small", "large", "default", "private"].iter()).expect("one of four"))

@@ -4,6 +4,7 @@ mod advice;
 mod allocations;
 mod autopsy;
 mod bands;
+mod categories;
 mod comparison;
 mod composition;
 mod diagnosis;

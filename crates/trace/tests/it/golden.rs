@@ -2,7 +2,8 @@
 //!
 //! `version_1.vram` has every kind of chunk, event and compression, and is never written again;
 //! `version_1.txt` describes its contents. Kinds that were added later have their own files:
-//! `relabels.vram` has relabels before events, after the last event and in full states.
+//! `relabels.vram` has relabels before events, after the last event and in full states, and
+//! `later_categories.vram` the categories that only an optional column has.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -88,6 +89,18 @@ fn file_with_relabels_decodes_unchanged() {
     for event in 0..=recording.end_event() {
         assert_eq!(replay.seek(&recording, event).unwrap(), Replay::new().seek(&whole, event).unwrap());
     }
+}
+
+#[test]
+fn file_with_later_categories_decodes_unchanged() {
+    let bytes = std::fs::read(data("later_categories.vram")).unwrap();
+    let mut recording = Recording::new();
+    recording.push(&bytes).unwrap();
+    let definitions = recording.definitions();
+    let found: Vec<Category> =
+        (1..=definitions.site_count() as u32).map(|id| definitions.site(SiteId(id)).category).collect();
+    let expected: Vec<Category> = Category::ALL[1..].iter().copied().chain([Category::Unknown]).collect();
+    assert_eq!(found, expected);
 }
 
 /// The compression is the second byte of a chunk's header and of a column's.
@@ -251,6 +264,23 @@ fn chunk(kind: u8, compression: u8, first_event: u64, events: u32, raw_len: usiz
     bytes.extend(hash.digest().to_le_bytes());
     bytes.extend(stored);
     bytes
+}
+
+/// The test that wrote `later_categories.vram`; ignored, because the file must not change.
+#[test]
+#[ignore = "the file must not change"]
+fn write_later_categories_file() {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let mut interner = Interner::default();
+    let scope = interner.string("step");
+    for category in Category::ALL[1..].iter().copied().chain([Category::Unknown]) {
+        interner.site(Site { scope, category, ..Site::default() });
+    }
+    interner.take_new().iter().for_each(|definition| encoder.define(definition));
+    encoder.event(&Event { device: DeviceId(0), time_ns: 5, kind: EventKind::Gap { lost: 0 } });
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().iter().flat_map(|chunk| chunk.bytes.to_vec()).collect();
+    std::fs::write(data("later_categories.vram"), bytes).unwrap();
 }
 
 /// The test that wrote `version_1.vram`; ignored, because the file must not change.

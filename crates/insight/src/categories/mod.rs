@@ -1,0 +1,73 @@
+//! What each allocation is for.
+//!
+//! [`DeviceCategories`] gives every allocation of a device one category, with a [`Confidence`]. It
+//! looks at the call stack, and at what a stack cannot tell: how long the block lives, what size it
+//! has, how often its line requests one, and between which passes through the model.
+//!
+//! # Rules
+//!
+//! The first rule that applies decides.
+//!
+//! 1. The category that the program recorded.
+//! 2. *Named by the stack*: an optimizer's `_init_group` and the momentum of SGD (optimizer state);
+//!    `Module._apply`, `__init__` and `reset_parameters` of PyTorch's modules (parameter); a data
+//!    loader (input); `DistributedDataParallel` and FSDP where they request memory themselves
+//!    (communication); a function or a file named after a cache (cache); a C++ function that gets
+//!    memory for cuBLAS or cuDNN (workspace).
+//! 3. *Library workspaces*: PyTorch requests 32 MiB (Hopper), 8.125 MiB or 1 MiB once a thread and
+//!    stream for cuBLAS, in the first product of matrices, and keeps it.
+//! 4. *Before the first pass*: memory that lasts and that no module requests is of the model. Its
+//!    sizes are compared with those of one backward pass's gradients: the first copy is the
+//!    parameters, further copies are optimizer state. Without a backward pass, a block of equal
+//!    size for each layer, twice, is a cache.
+//! 5. *Gradients* are born in the backward pass, outlive it, and have the sizes of parameters.
+//! 6. *Optimizer state*: what an optimizer's step keeps, and copies of the parameters' sizes that a
+//!    line of the program makes between two passes and that outlive the next one.
+//! 7. *Growing caches*: without a backward pass, a line whose requests grow from call to call, and
+//!    whose blocks live until the next one.
+//! 8. *Workspaces* are freed by the event after their request, within a module or in the backward
+//!    pass, and no other memory has their size.
+//! 9. *Input*: what the program itself requests before the first module of a step, and that lives
+//!    until the backward pass.
+//! 10. *Activation* or *temporary*: by whether a block of the forward pass lives until the backward
+//!     pass. Memory of the backward pass that is none of the above is temporary.
+//!
+//! Without stacks, passes are found by the live bytes: they rise in the forward pass and fall in
+//! the backward pass. Where nothing shows that a model runs, rules 3 to 10 do not apply, and the
+//! category is unknown.
+
+mod evidence;
+mod gradients;
+mod infer;
+mod known;
+mod model;
+mod passes;
+mod sizes;
+mod steps;
+
+use vramscope_trace::{DeviceLifetimes, Recording};
+
+use evidence::Evidence;
+pub use known::{Confidence, KnownCategory};
+
+/// The categories of all allocations of a device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceCategories {
+    /// In the order of [`DeviceLifetimes::iter`]; `None` for an unknown category.
+    known: Vec<Option<KnownCategory>>,
+}
+
+impl DeviceCategories {
+    /// Infers the categories of a device's allocations.
+    #[must_use]
+    pub fn new(recording: &Recording, lifetimes: &DeviceLifetimes) -> Self {
+        Self { known: infer::categories(&mut Evidence::new(recording, lifetimes)) }
+    }
+
+    /// Returns the category of the allocation with an index in [`DeviceLifetimes::iter`]; `None` if
+    /// it is unknown.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<KnownCategory> {
+        self.known.get(index).copied().flatten()
+    }
+}

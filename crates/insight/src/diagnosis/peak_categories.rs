@@ -1,0 +1,87 @@
+//! What the blocks at a peak are for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vramscope_trace::{Allocation, Category, DeviceLifetimes, Recording};
+
+use crate::categories::{DeviceCategories, KnownCategory};
+use crate::steps::Steps;
+
+/// Maximum lifetime of a temporary, in events: some operations, not a pass through the model.
+const TEMPORARY_EVENTS: u64 = 64;
+/// Minimum bytes of blocks with the parameters' sizes to count as a copy, in percent of the
+/// parameters' bytes.
+const MIN_COPY_PERCENT: u64 = 80;
+
+/// Returns the blocks that are allocated at `moment` with their categories. Where no category is
+/// known, blocks that the step frees are temporaries if it frees them soon, else activations. What
+/// a step frees soon after its forward pass, such as logits, is a temporary for this purpose.
+pub(super) fn categories_at(
+    recording: &Recording,
+    lifetimes: &DeviceLifetimes,
+    steps: &Steps,
+    moment: u64,
+) -> Vec<(Category, Allocation)> {
+    let categories = DeviceCategories::new(recording, lifetimes);
+    // The end of the step; without steps, the moment after which no temporary lives.
+    let until = steps.at(moment).map_or(moment.saturating_add(TEMPORARY_EVENTS), |step| step.to_event);
+    let is_freed = |one: &Allocation| one.allocated_until.is_some_and(|end| end <= until);
+    let rows =
+        lifetimes.live_rows_at(moment).filter_map(|row| Some((lifetimes.index_of_row(row)?, lifetimes.row(row)?)));
+    let allocated = rows.filter(|(_, one)| one.is_allocated_at(moment));
+    let with_category = |(index, one): (usize, Allocation)| {
+        let category = match categories.get(index) {
+            Some(KnownCategory { category: Category::Activation, .. }) if is_temporary(&one) => Category::Temporary,
+            Some(known) => known.category,
+            None if is_temporary(&one) => Category::Temporary,
+            None if is_freed(&one) => Category::Activation,
+            None => Category::Unknown,
+        };
+        (category, one)
+    };
+    let mut blocks: Vec<(Category, Allocation)> = allocated.map(with_category).collect();
+    // Programs may record gradients of activations, too; the rules are about those of parameters.
+    let of_parameters = blocks.iter().filter(|(category, _)| *category == Category::Parameter);
+    let sizes: BTreeSet<u64> = of_parameters.map(|(_, one)| one.size).collect();
+    for (category, one) in &mut blocks {
+        if *category == Category::Gradient && !sizes.is_empty() && !sizes.contains(&one.size) {
+            *category = if is_temporary(one) { Category::Temporary } else { Category::Unknown };
+        }
+    }
+    blocks
+}
+
+/// Returns true if the program frees an allocation within [`TEMPORARY_EVENTS`] events.
+pub(super) fn is_temporary(one: &Allocation) -> bool {
+    one.allocated_until.is_some_and(|until| until.saturating_sub(one.first_moment) <= TEMPORARY_EVENTS)
+}
+
+/// Counts how often each size occurs.
+pub(super) fn size_counts(sizes: impl Iterator<Item = u64>) -> BTreeMap<u64, u64> {
+    let mut counts = BTreeMap::new();
+    for size in sizes {
+        *counts.entry(size).or_default() += 1;
+    }
+    counts
+}
+
+/// Returns how many complete copies of the parameters' sizes (with their numbers) some blocks of
+/// `sizes` contain: how often the sizes that make up most of the parameters' bytes occur.
+pub(super) fn copies(parameters: &BTreeMap<u64, u64>, sizes: impl Iterator<Item = u64>) -> u64 {
+    let counts = size_counts(sizes);
+    let bytes = |size: u64, count: u64| size.saturating_mul(count);
+    let all = parameters.iter().fold(0u64, |sum, (size, count)| sum.saturating_add(bytes(*size, *count)));
+    let mut ratios: Vec<(u64, u64)> = parameters
+        .iter()
+        .map(|(size, count)| (counts.get(size).copied().unwrap_or(0) / count.max(&1), bytes(*size, *count)))
+        .collect();
+    ratios.sort_unstable_by_key(|&(ratio, bytes)| (std::cmp::Reverse(ratio), bytes));
+    let mut covered = 0u64;
+    for (ratio, bytes) in ratios {
+        covered = covered.saturating_add(bytes);
+        if u128::from(covered) * 100 >= u128::from(all) * u128::from(MIN_COPY_PERCENT) {
+            return ratio;
+        }
+    }
+    0
+}
