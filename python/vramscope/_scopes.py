@@ -9,7 +9,17 @@ from ._frames import variable
 from ._per_thread import PerThreadList
 
 #: What memory can be used for; as in ``docs/watch.md``.
-CATEGORIES = ("parameter", "gradient", "optimizer state", "activation", "input", "temporary", "workspace")
+CATEGORIES = (
+    "parameter",
+    "gradient",
+    "optimizer state",
+    "activation",
+    "input",
+    "temporary",
+    "workspace",
+    "cache",
+    "communication",
+)
 
 #: The scopes that are open in each thread, outermost first.
 _open_scopes = PerThreadList()

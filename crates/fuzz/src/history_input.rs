@@ -95,7 +95,12 @@ impl ByteReader<'_> {
             2 => Definition::Stack(Stack { frame: FrameId(first), caller: StackId(second) }),
             _ => {
                 let (stack, scope, compile_context) = (StackId(first), StringId(second), StringId(0));
-                Definition::Site(Site { stack, scope, category: Category::ALL[third as usize], compile_context })
+                Definition::Site(Site {
+                    stack,
+                    scope,
+                    category: Category::ALL[self.byte() as usize % Category::ALL.len()],
+                    compile_context,
+                })
             }
         }
     }

@@ -36,7 +36,7 @@ const TEXT: (f32, f32) = (14.5, 12.5);
 
 /// The categories in the order in which a chart stacks them, from the bottom up; long-lived memory
 /// is at the bottom.
-const STACKED: [Category; 8] = [
+const STACKED: [Category; 10] = [
     Category::Parameter,
     Category::OptimizerState,
     Category::Gradient,
@@ -44,6 +44,8 @@ const STACKED: [Category; 8] = [
     Category::Input,
     Category::Temporary,
     Category::Workspace,
+    Category::Cache,
+    Category::Communication,
     Category::Unknown,
 ];
 

@@ -233,9 +233,15 @@ pub(crate) fn read_definitions(
         let later = if later_categories.remaining() > 0 { later_categories.byte()? } else { 0 };
         let category = if code < FIRST_LATER_CATEGORY { Category::ALL.get(usize::from(code)) } else { None };
         let category = *category.ok_or_else(|| categories.payload_error("unknown category"))?;
-        // A category that a newer writer knows is unknown here.
-        let later = Category::ALL.get(usize::from(later)).copied().unwrap_or_default();
-        let category = if later == Category::Unknown { category } else { later };
+        let category = match later {
+            0 => category,
+            // Readers that skip the optional column would find another category.
+            _ if later < FIRST_LATER_CATEGORY || code != 0 => {
+                return Err(later_categories.payload_error("category in the wrong column"));
+            }
+            // A category that a newer writer knows is unknown here.
+            _ => Category::ALL.get(usize::from(later)).copied().unwrap_or_default(),
+        };
         let compile_context = StringId(contexts.next()?);
         add(Definition::Site(Site { stack, scope, category, compile_context }));
     }

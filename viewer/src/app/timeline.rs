@@ -257,7 +257,10 @@ impl Session {
             layers.push(StackLayer { name: "all others".into(), group: None, color, texture, memory, is_dimmed });
         }
         let has_layer = layers.iter().any(|layer| layer.memory == lit);
-        let lit = lit.filter(|_| !has_layer).and_then(|lit| {
+        // Other parts of the device's memory have no blocks.
+        let has_blocks =
+            |lit: &LinkedMemory| !matches!(lit, LinkedMemory::Part(kind) if !matches!(kind, PartKind::Category(_)));
+        let lit = lit.filter(|lit| !has_layer && has_blocks(lit)).and_then(|lit| {
             let moments: Vec<u64> = columns.iter().map(|column| column.moment).collect();
             let mut blocks = LitBlocks::new(lit, recording, (groupings, lit_sites));
             composition.layers_at(&analysis.history, device, &moments, |one| blocks.has(one))

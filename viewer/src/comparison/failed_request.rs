@@ -1,6 +1,6 @@
 //! A request that failed in the recording, and its memory in a simulated run.
 
-use vramscope_trace::{DeviceId, EventKind, IncidentKind, Recording, Replay};
+use vramscope_trace::{DeviceId, EventKind, Incident, IncidentKind, Recording, Replay};
 
 use crate::view::Context;
 
@@ -26,15 +26,18 @@ impl FailedRequest {
         devices: [DeviceId; 2],
         (run, event, replay): (&Recording, u64, &mut Replay),
     ) -> Option<Self> {
-        let failed_at = |recording: &Recording, device: DeviceId| {
-            let mut now = recording.incidents().iter().filter(|one| one.time_ns == context.time_ns);
+        let failed = |recording: &Recording, device: DeviceId, is_now: &dyn Fn(&Incident) -> bool| {
+            let mut now = recording.incidents().iter().filter(|one| one.device == device && is_now(one));
             now.find_map(|one| match one.kind {
-                IncidentKind::OutOfMemory { requested } if one.device == device => Some(requested),
-                _ => None,
+                IncidentKind::OutOfMemory { requested } => Some(requested),
+                IncidentKind::Gap { .. } => None,
             })
         };
-        let requested = failed_at(context.recording, devices[0])?;
-        if failed_at(run, devices[1]).is_some() {
+        // The failure's own event is the last one before the moment. The run has the recording's
+        // times.
+        let is_last = |one: &Incident| one.at_event.saturating_add(1) == context.moment;
+        let requested = failed(context.recording, devices[0], &is_last)?;
+        if failed(run, devices[1], &|one| one.time_ns == context.time_ns).is_some() {
             return Some(Self { requested, memory: None });
         }
         // The run frees the memory at once, because the program never got it.

@@ -264,9 +264,17 @@ impl ComparisonScene {
             still.set_least_row_bytes(row_bytes);
             let x0 = area.x0 + index as i32 * (half + gap);
             let map = Rect::new(x0, area.y0 + title_height, x0 + half, area.y1);
+            let scene = still.scene(side.state, size, scale, typesetter);
             let failed = content.failed_request.filter(|_| index == 1);
+            let position = |(address, size)| Some((still.position_of(address)?, size));
+            let served = failed.and_then(|failed| failed.memory).and_then(position);
+            let served: Vec<Rect> = served.map(|(at, size)| scene.layout.areas(at, size).collect()).unwrap_or_default();
             let fits = failed.map(|FailedRequest { requested, memory }| {
-                let fits = if memory.is_some() { "fits (outlined)" } else { "does not fit" };
+                let fits = match memory {
+                    Some(_) if served.is_empty() => "fits",
+                    Some(_) => "fits (outlined)",
+                    None => "does not fit",
+                };
                 format!("{} {fits}; ", ByteSize(requested))
             });
             let text = format!(
@@ -281,11 +289,7 @@ impl ComparisonScene {
                 y: area.y0 + title_height / 2,
                 text: typesetter.fit(&text, TEXT * scale, (half - px(24.0, scale)).max(1) as f32),
             };
-            let scene = still.scene(side.state, size, scale, typesetter);
-            let served = failed
-                .and_then(|failed| failed.memory)
-                .and_then(|(address, size)| Some(scene.layout.areas(still.position_of(address)?, size).collect()));
-            self.maps.push(Map { area: map, title, scene, served: served.unwrap_or_default() });
+            self.maps.push(Map { area: map, title, scene, served });
         }
     }
 }

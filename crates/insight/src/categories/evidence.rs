@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::{Category, Definitions, DeviceLifetimes, Recording, Site, SiteId};
+use vramscope_trace::{Allocation, Category, Definitions, DeviceLifetimes, Recording, Site, SiteId};
 
 use super::known::{Confidence, KnownCategory};
 use crate::frames::{Distributed, EnginePhase, FactsCache, FrameMark, RecordedStacks, StackFacts};
@@ -15,7 +15,7 @@ const MIN_BLOCK_BYTES: u64 = 512;
 /// When an allocation was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Born {
-    /// Before the recording.
+    /// Before the recording, or where events are missing.
     Older,
     /// In a module, outside of the backward pass.
     Forward,
@@ -67,44 +67,81 @@ impl Request {
     }
 }
 
-/// The evidence about all allocations of a device.
-pub(super) struct Evidence {
-    /// In the order of their first moments.
-    pub(super) requests: Vec<Request>,
-    pub(super) sites: Vec<SiteEvidence>,
-    /// Whether any stack was recorded.
-    pub(super) has_stacks: bool,
-    /// The recording's last moment.
-    pub(super) end: u64,
+/// What the sites of a recording tell, for all of its devices.
+pub(super) struct Sites {
+    recorded: RecordedStacks,
+    facts: FactsCache,
+    evidence: Vec<SiteEvidence>,
+    /// The index in `evidence` of each site, for blocks older than the recording and for others.
+    numbers: HashMap<(SiteId, bool), u32>,
 }
 
-impl Evidence {
-    /// Collects the evidence about a device.
-    pub(super) fn new(recording: &Recording, lifetimes: &DeviceLifetimes) -> Self {
+impl Sites {
+    /// Looks at the stacks of a recording.
+    pub(super) fn new(definitions: &Definitions) -> Self {
+        Self {
+            recorded: RecordedStacks::new(definitions),
+            facts: FactsCache::default(),
+            evidence: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    /// Returns the index of what an allocation's site tells.
+    fn number(&mut self, recording: &Recording, one: &Allocation) -> u32 {
         let definitions = recording.definitions();
-        let recorded = RecordedStacks::new(definitions);
-        let mut facts = FactsCache::default();
-        let (mut sites, mut numbers) = (Vec::new(), HashMap::new());
-        let first_event = recording.first_event();
+        let is_older = !one.start_observed || one.first_moment.saturating_sub(1) < recording.first_event();
+        let (facts, evidence, has_python) = (&mut self.facts, &mut self.evidence, self.recorded.has_python());
+        *self.numbers.entry((one.site, is_older)).or_insert_with(|| {
+            let facts = facts.get(definitions, definitions.site(one.site).stack);
+            evidence.push(site_evidence(definitions, one.site, &facts, (is_older, has_python)));
+            evidence.len() as u32 - 1
+        })
+    }
+
+    /// Returns the category of an allocation that was recorded or that its stack names.
+    pub(super) fn known(&mut self, recording: &Recording, one: &Allocation) -> Option<KnownCategory> {
+        let number = self.number(recording, one);
+        self.evidence[number as usize].known
+    }
+}
+
+/// The evidence about all allocations of a device.
+pub(super) struct Evidence<'a> {
+    /// In the order of their first moments.
+    pub(super) requests: Vec<Request>,
+    pub(super) sites: &'a [SiteEvidence],
+    /// Whether any stack was recorded.
+    pub(super) has_stacks: bool,
+    /// The recording's first and last moment.
+    pub(super) range: (u64, u64),
+}
+
+impl<'a> Evidence<'a> {
+    /// Collects the evidence about a device.
+    pub(super) fn new(recording: &Recording, lifetimes: &DeviceLifetimes, sites: &'a mut Sites) -> Self {
         let requests = lifetimes.iter().map(|one| {
-            let is_older = !one.start_observed || one.first_moment.saturating_sub(1) < first_event;
-            let site = *numbers.entry((one.site, is_older)).or_insert_with(|| {
-                let facts = facts.get(definitions, definitions.site(one.site).stack);
-                sites.push(site_evidence(definitions, one.site, &facts, (is_older, recorded.has_python())));
-                sites.len() as u32 - 1
-            });
+            let site = sites.number(recording, &one);
+            let rounded = one.requested.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES);
             Request {
                 first: one.first_moment,
                 end: one.allocated_until.unwrap_or(u64::MAX),
-                size: one.requested.max(1).next_multiple_of(MIN_BLOCK_BYTES),
+                size: rounded.unwrap_or(one.requested),
                 address: one.address,
                 stream: one.stream.0,
                 site,
-                born: sites[site as usize].born,
+                born: sites.evidence[site as usize].born,
             }
         });
         let requests = requests.collect();
-        Self { requests, sites, has_stacks: recorded.has_stacks(), end: recording.end_event() }
+        let range = (recording.first_event(), recording.end_event());
+        Self { requests, sites: &sites.evidence, has_stacks: sites.recorded.has_stacks(), range }
+    }
+
+    /// Returns the moment after a share of the recording, in tenths.
+    pub(super) fn moment_after(&self, tenths: u64) -> u64 {
+        let (begin, end) = self.range;
+        begin.saturating_add(end.saturating_sub(begin) / 10 * tenths)
     }
 
     /// Returns what the site of a request tells.
@@ -126,7 +163,7 @@ fn site_evidence(
     let named = match born {
         _ if has(FrameMark::Workspace) => Category::Workspace,
         _ if facts.distributed.is_some() => Category::Communication,
-        Born::Optimizer if has(FrameMark::OptimizerState) => Category::OptimizerState,
+        Born::Optimizer | Born::Older if has(FrameMark::OptimizerState) => Category::OptimizerState,
         Born::Forward | Born::Other | Born::Older if has(FrameMark::Parameter) => Category::Parameter,
         _ if has(FrameMark::DataLoader) => Category::Input,
         _ => Category::Unknown,

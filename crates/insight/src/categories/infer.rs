@@ -9,9 +9,6 @@ use super::known::{Confidence, KnownCategory};
 use super::passes::{Passes, find_by_live_bytes};
 use super::sizes::Parameters;
 
-/// Maximum number of allocations whose lifetimes are compared, at about 64 bytes each. In longer
-/// recordings, only what programs record and stacks name is known.
-const MAX_COMPARED: usize = 4_000_000;
 /// Bytes that PyTorch requests for the workspaces of cuBLAS and cuBLASLt
 /// (`aten/src/ATen/cuda/CublasHandlePool.cpp`): on GPUs of compute capability 9.0, on others, and
 /// for cuBLASLt alone.
@@ -26,7 +23,7 @@ pub(super) const MIN_KEPT: u64 = 8;
 /// The rules at work: the evidence, and what is known so far.
 pub(super) struct Inference<'a> {
     pub(super) requests: &'a [Request],
-    pub(super) evidence: &'a Evidence,
+    pub(super) evidence: &'a Evidence<'a>,
     pub(super) passes: Passes,
     /// The first moment of a pass through the model.
     pub(super) first_pass: u64,
@@ -39,11 +36,8 @@ pub(super) struct Inference<'a> {
 }
 
 /// Infers the categories of all requests, in their order.
-pub(super) fn categories(evidence: &mut Evidence) -> Vec<Option<KnownCategory>> {
+pub(super) fn categories(evidence: &mut Evidence<'_>) -> Vec<Option<KnownCategory>> {
     let known: Vec<_> = evidence.requests.iter().map(|one| evidence.site(one).known).collect();
-    if known.len() > MAX_COMPARED {
-        return known;
-    }
     if !evidence.has_stacks {
         find_by_live_bytes(evidence);
     }
@@ -52,14 +46,14 @@ pub(super) fn categories(evidence: &mut Evidence) -> Vec<Option<KnownCategory>> 
     let first_pass = match evidence.requests.iter().find(is_pass) {
         Some(one) => one.first,
         None if evidence.has_stacks => return known,
-        None => evidence.end,
+        None => evidence.range.1,
     };
     let last_pass = passes.all().get(1..).and_then(|passes| passes.last()).map_or(u64::MAX, |pass| pass.first);
     let mut inference = Inference {
         requests: &evidence.requests,
         evidence: &*evidence,
         first_pass,
-        last_from: last_pass.min(evidence.end / 10 * 9),
+        last_from: last_pass.min(evidence.moment_after(9)),
         has_modules: evidence.sites.iter().any(|site| site.calls_module),
         passes,
         known,
@@ -133,7 +127,8 @@ impl Inference<'_> {
     fn sharded_parameters(&mut self) {
         for (index, one) in self.requests.iter().enumerate() {
             let is_kept = one.first < self.first_pass && self.lasts(one);
-            if self.evidence.site(one).is_sharding && is_kept {
+            let is_recorded = self.known[index].is_some_and(|known| known.confidence == Confidence::Recorded);
+            if self.evidence.site(one).is_sharding && is_kept && !is_recorded {
                 self.known[index] =
                     Some(KnownCategory { category: Category::Parameter, confidence: Confidence::Named });
             }
@@ -156,7 +151,8 @@ impl Inference<'_> {
         let mut found: HashMap<_, u32> = HashMap::new();
         for index in self.unknown() {
             let one = &self.requests[index];
-            let is_kept = one.end == u64::MAX || one.end - one.first > self.evidence.end.saturating_sub(one.first) / 2;
+            let is_kept =
+                one.end == u64::MAX || one.end - one.first > self.evidence.range.1.saturating_sub(one.first) / 2;
             let is_pass = match one.born {
                 Born::Forward | Born::Backward => one.first >= self.first_pass,
                 // Without modules, the program itself multiplies matrices.
@@ -198,7 +194,7 @@ impl Inference<'_> {
             let interval = (first(indexes.len() - 1) - first(0)) / indexes.len() as u64;
             for index in indexes {
                 let one = &self.requests[index];
-                if one.end.min(self.evidence.end).saturating_sub(one.first) > interval.saturating_mul(3) {
+                if one.end.min(self.evidence.range.1).saturating_sub(one.first) > interval.saturating_mul(3) {
                     self.set(index, Category::Cache);
                 }
             }

@@ -1,6 +1,6 @@
 //! What each allocation is for.
 //!
-//! [`DeviceCategories`] gives every allocation of a device one category, with a [`Confidence`]. It
+//! [`CategoryInference`] gives every allocation of a device one category, with a [`Confidence`]. It
 //! looks at the call stack, and at what a stack cannot tell: how long the block lives, what size it
 //! has, how often its line requests one, and between which passes through the model.
 //!
@@ -12,8 +12,9 @@
 //! 2. *Named by the stack*: an optimizer's `_init_group` and the momentum of SGD (optimizer state);
 //!    `Module._apply`, `__init__` and `reset_parameters` of PyTorch's modules (parameter); a data
 //!    loader (input); `DistributedDataParallel` and FSDP where they request memory themselves
-//!    (communication); a function or a file named after a cache (cache); a C++ function that gets
-//!    memory for cuBLAS or cuDNN (workspace).
+//!    (communication); without a backward pass, a function or a file named after a cache, if the
+//!    block lives for more than 8 events (cache); a C++ function that gets memory for cuBLAS
+//!    (workspace).
 //! 3. *Library workspaces*: PyTorch requests 32 MiB (Hopper), 8.125 MiB or 1 MiB once a thread and
 //!    stream for cuBLAS, in the first product of matrices, and keeps it.
 //! 4. *Before the first pass*: memory that lasts and that no module requests is of the model. Its
@@ -25,8 +26,8 @@
 //!    line of the program makes between two passes and that outlive the next one.
 //! 7. *Growing caches*: without a backward pass, a line whose requests grow from call to call, and
 //!    whose blocks live until the next one.
-//! 8. *Workspaces* are freed by the event after their request, within a module or in the backward
-//!    pass, and no other memory has their size.
+//! 8. *Workspaces* of at least 1 MiB are freed by the event after their request, within a module or
+//!    in the backward pass, and no other memory has their size.
 //! 9. *Input*: what the program itself requests before the first module of a step, and that lives
 //!    until the backward pass.
 //! 10. *Activation* or *temporary*: by whether a block of the forward pass lives until the backward
@@ -47,8 +48,38 @@ mod steps;
 
 use vramscope_trace::{DeviceLifetimes, Recording};
 
-use evidence::Evidence;
+use evidence::{Evidence, Sites};
 pub use known::{Confidence, KnownCategory};
+
+/// Infers the categories of a recording's allocations.
+pub struct CategoryInference<'a> {
+    recording: &'a Recording,
+    sites: Sites,
+}
+
+impl<'a> CategoryInference<'a> {
+    /// Maximum number of a device's allocations whose lifetimes are compared, at about 150 bytes
+    /// each. Of more, only what the program recorded and what stacks name is known.
+    pub const MAX_COMPARED: usize = 4_000_000;
+
+    /// Looks at the stacks of a recording.
+    #[must_use]
+    pub fn new(recording: &'a Recording) -> Self {
+        Self { recording, sites: Sites::new(recording.definitions()) }
+    }
+
+    /// Infers the categories of a device's allocations.
+    #[must_use]
+    pub fn categories(&mut self, lifetimes: &DeviceLifetimes) -> DeviceCategories {
+        let Self { recording, sites } = self;
+        let known = if lifetimes.len() > Self::MAX_COMPARED {
+            lifetimes.iter().map(|one| sites.known(recording, &one)).collect()
+        } else {
+            infer::categories(&mut Evidence::new(recording, lifetimes, sites))
+        };
+        DeviceCategories { known }
+    }
+}
 
 /// The categories of all allocations of a device.
 #[derive(Clone, Debug, Default)]
@@ -58,12 +89,6 @@ pub struct DeviceCategories {
 }
 
 impl DeviceCategories {
-    /// Infers the categories of a device's allocations.
-    #[must_use]
-    pub fn new(recording: &Recording, lifetimes: &DeviceLifetimes) -> Self {
-        Self { known: infer::categories(&mut Evidence::new(recording, lifetimes)) }
-    }
-
     /// Returns the category of the allocation with an index in [`DeviceLifetimes::iter`]; `None` if
     /// it is unknown.
     #[must_use]

@@ -71,8 +71,8 @@ impl Inference<'_> {
     /// requests of two blocks that last: parameters come before it, optimizer state after it.
     fn model_by_pauses(&mut self) {
         // Memory that later steps keep is growth.
-        let state_end = self.passes.all().get(1).map_or(self.evidence.end, |pass| pass.last);
-        let is_of_model = |one: &Request| self.lasts(one) && one.first <= state_end.min(self.evidence.end / 2);
+        let state_end = self.passes.all().get(1).map_or(self.evidence.range.1, |pass| pass.last);
+        let is_of_model = |one: &Request| self.lasts(one) && one.first <= state_end.min(self.evidence.moment_after(5));
         let lasting: Vec<usize> =
             self.unknown().into_iter().filter(|index| is_of_model(&self.requests[*index])).collect();
         let moments: Vec<u64> = lasting.iter().map(|index| self.requests[*index].first).collect();

@@ -71,9 +71,9 @@ const SCRATCH_EVENTS: u64 = 4;
 /// Only blocks that a step keeps for a while count, and not those of the sizes of memory that
 /// lasts: gradients and the temporaries of an optimizer's step have the parameters' sizes, and rise
 /// while activations fall.
-pub(super) fn find_by_live_bytes(evidence: &mut Evidence) {
-    let end = evidence.end;
-    let lasts = |one: &Request| one.end == u64::MAX || one.end > end / 10 * 9 && one.end - one.first > end / 2;
+pub(super) fn find_by_live_bytes(evidence: &mut Evidence<'_>) {
+    let (late, half) = (evidence.moment_after(9), evidence.moment_after(5) - evidence.range.0);
+    let lasts = |one: &Request| one.end == u64::MAX || one.end > late && one.end - one.first > half;
     let is_step = |one: &&Request| !lasts(one) && one.end - one.first > SCRATCH_EVENTS;
     let bytes = |requests: &mut dyn Iterator<Item = &Request>| -> u64 {
         requests.fold(0, |sum, one| sum.saturating_add(one.size))
@@ -85,8 +85,10 @@ pub(super) fn find_by_live_bytes(evidence: &mut Evidence) {
     let counted = of_steps().filter(|one| !has_other_sizes || !lasting.contains(&one.size));
     let mut changes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for one in counted {
-        changes.entry(one.first).or_default().0 += one.size;
-        changes.entry(one.end).or_default().1 += one.size;
+        let begun = &mut changes.entry(one.first).or_default().0;
+        *begun = begun.saturating_add(one.size);
+        let ended = &mut changes.entry(one.end).or_default().1;
+        *ended = ended.saturating_add(one.size);
     }
     let falls = falls(&changes);
     for one in evidence.requests.iter_mut().filter(|one| one.born == Born::Other) {

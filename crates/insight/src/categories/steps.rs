@@ -12,7 +12,7 @@ use super::sizes::count;
 /// Minimum bytes of scratch memory of a library.
 const MIN_SCRATCH: u64 = 1 << 20;
 /// Number of backward passes, at most, that must begin with a copy that is optimizer state.
-const MAX_COMPARED_PASSES: usize = 64;
+const MAX_COMPARED_PASSES: usize = 16;
 
 impl Inference<'_> {
     /// Returns the lines of the program that make a copy of the parameters between two backward
@@ -66,7 +66,7 @@ impl Inference<'_> {
     pub(super) fn states_and_scratch(&mut self, copies: &HashMap<(u32, usize), Category>) {
         let kept: HashSet<u64> = self.requests.iter().filter(|one| !one.is_momentary()).map(|one| one.size).collect();
         let steps = self.passes.all().len().max(1) as u64;
-        let half_step = self.evidence.end.saturating_sub(self.first_pass) / steps / 2;
+        let half_step = self.evidence.range.1.saturating_sub(self.first_pass) / steps / 2;
         for index in self.unknown() {
             let one = self.requests[index];
             let passed = self.passes.next_index(one.first);

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vramscope_trace::{Allocation, Category, DeviceLifetimes, Recording};
+use vramscope_trace::{Allocation, Category, DeviceLifetimes};
 
-use crate::categories::{DeviceCategories, KnownCategory};
+use crate::categories::{CategoryInference, Confidence, KnownCategory};
 use crate::steps::Steps;
 
 /// Maximum lifetime of a temporary, in events: some operations, not a pass through the model.
@@ -17,20 +17,30 @@ const MIN_COPY_PERCENT: u64 = 80;
 /// known, blocks that the step frees are temporaries if it frees them soon, else activations. What
 /// a step frees soon after its forward pass, such as logits, is a temporary for this purpose.
 pub(super) fn categories_at(
-    recording: &Recording,
+    inference: &mut CategoryInference<'_>,
     lifetimes: &DeviceLifetimes,
     steps: &Steps,
     moment: u64,
 ) -> Vec<(Category, Allocation)> {
-    let categories = DeviceCategories::new(recording, lifetimes);
+    let categories = inference.categories(lifetimes);
     // The end of the step; without steps, the moment after which no temporary lives.
     let until = steps.at(moment).map_or(moment.saturating_add(TEMPORARY_EVENTS), |step| step.to_event);
     let is_freed = |one: &Allocation| one.allocated_until.is_some_and(|end| end <= until);
-    let rows =
-        lifetimes.live_rows_at(moment).filter_map(|row| Some((lifetimes.index_of_row(row)?, lifetimes.row(row)?)));
-    let allocated = rows.filter(|(_, one)| one.is_allocated_at(moment));
-    let with_category = |(index, one): (usize, Allocation)| {
-        let category = match categories.get(index) {
+    let rows = lifetimes.live_rows_at(moment);
+    let rows = rows.filter_map(|row| Some((categories.get(lifetimes.index_of_row(row)?), lifetimes.row(row)?)));
+    let blocks: Vec<_> = rows.filter(|(_, one)| one.is_allocated_at(moment)).collect();
+    let is_parameter = |known: &Option<KnownCategory>| known.is_some_and(|known| known.category == Category::Parameter);
+    let parameters = blocks.iter().filter(|(known, _)| is_parameter(known));
+    let parameter_sizes: BTreeSet<u64> = parameters.map(|(_, one)| one.size).collect();
+    // Programs may record gradients of activations, too; the rules are about those of parameters.
+    let is_of_activation = |known: KnownCategory, one: &Allocation| {
+        let is_recorded = known.category == Category::Gradient && known.confidence == Confidence::Recorded;
+        is_recorded && !parameter_sizes.is_empty() && !parameter_sizes.contains(&one.size)
+    };
+    let with_category = |(known, one): (Option<KnownCategory>, Allocation)| {
+        let category = match known {
+            Some(known) if is_of_activation(known, &one) && !is_temporary(&one) => Category::Unknown,
+            Some(known) if is_of_activation(known, &one) => Category::Temporary,
             Some(KnownCategory { category: Category::Activation, .. }) if is_temporary(&one) => Category::Temporary,
             Some(known) => known.category,
             None if is_temporary(&one) => Category::Temporary,
@@ -39,16 +49,7 @@ pub(super) fn categories_at(
         };
         (category, one)
     };
-    let mut blocks: Vec<(Category, Allocation)> = allocated.map(with_category).collect();
-    // Programs may record gradients of activations, too; the rules are about those of parameters.
-    let of_parameters = blocks.iter().filter(|(category, _)| *category == Category::Parameter);
-    let sizes: BTreeSet<u64> = of_parameters.map(|(_, one)| one.size).collect();
-    for (category, one) in &mut blocks {
-        if *category == Category::Gradient && !sizes.is_empty() && !sizes.contains(&one.size) {
-            *category = if is_temporary(one) { Category::Temporary } else { Category::Unknown };
-        }
-    }
-    blocks
+    blocks.into_iter().map(with_category).collect()
 }
 
 /// Returns true if the program frees an allocation within [`TEMPORARY_EVENTS`] events.

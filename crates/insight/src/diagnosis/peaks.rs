@@ -88,6 +88,7 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
 pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.peak_allocated;
     let mut temporaries = context.of_category(Category::Temporary);
+    temporaries.retain(is_temporary);
     temporaries.sort_by_key(|one| (std::cmp::Reverse(one.size), one.first_moment));
     temporaries.truncate(LARGEST_TEMPORARIES);
     let bytes = total_bytes(&temporaries);

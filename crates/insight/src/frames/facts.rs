@@ -47,7 +47,7 @@ pub(crate) enum FrameMark {
 /// The part of PyTorch's distributed training that requests memory itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Distributed {
-    /// `DistributedDataParallel`: buckets of gradients.
+    /// `DistributedDataParallel` (buckets of gradients), and process groups in C++.
     DataParallel,
     /// FSDP: shards of parameters, and what it gathers and reduces.
     Sharding,
@@ -92,10 +92,11 @@ impl FrameFacts {
         let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
         let is_python = is_python_frame(definitions, frame);
         let native_origin = frame_origin(definitions, frame, false);
+        // Paths of Windows.
+        let python_path = if path.contains('\\') { &path.replace('\\', "/") } else { path };
         let (engine, marks, operation) = if is_python {
-            let path = if path.contains('\\') { &path.replace('\\', "/") } else { path };
-            let operation = python_source(path, native_origin == FrameOrigin::Own);
-            (python_engine(function, path), python_marks(function, path), operation)
+            let operation = python_source(python_path, native_origin == FrameOrigin::Own);
+            (python_engine(function, python_path), python_marks(function, python_path), operation)
         } else {
             (native_engine(function), native_marks(function), native_source(function, path))
         };
@@ -106,8 +107,8 @@ impl FrameFacts {
             engine,
             marks,
             operation,
-            distributed: distributed(function, path),
-            names_cache: is_python && names_cache(unqualified(function), path),
+            distributed: distributed(function, python_path),
+            names_cache: is_python && names_cache(unqualified(function), python_path),
             is_native: path == "??" || path.is_empty() && is_native_name(function),
         }
     }

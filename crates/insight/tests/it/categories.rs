@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use vramscope_insight::categories::DeviceCategories;
+use vramscope_insight::categories::CategoryInference;
 use vramscope_trace::{Allocation, Category, DeviceId, Recording};
 
 use crate::autopsy::without_stacks;
@@ -46,7 +46,7 @@ fn add_peak(recording: &Recording, program: &Value, shares: &mut BTreeMap<String
     let history = history_of(recording);
     let device = DeviceId(0);
     let lifetimes = history.lifetimes(device).expect("the device has events");
-    let categories = DeviceCategories::new(recording, lifetimes);
+    let categories = CategoryInference::new(recording).categories(lifetimes);
     let peak = recording.series(device).expect("the device has counters").peak_allocated().event;
     let (mut right, mut all) = (0, 0);
     let mut wrong: BTreeMap<(Option<&str>, &str), u64> = BTreeMap::new();

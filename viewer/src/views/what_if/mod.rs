@@ -183,7 +183,7 @@ fn content(context: &Context<'_>, options: &Options<Mode>, sides: &mut CompareCa
     content.content.extend(saving(answer).map(Node::from));
     let failed = sides.failed_request().map(|FailedRequest { requested, memory }| match memory {
         Some(_) => {
-            format!("The request for {} that fails at this moment fits: outlined on map B.", ByteSize(requested))
+            format!("The request for {} that fails at this moment fits in the run.", ByteSize(requested))
         }
         None => format!("The request for {} that fails at this moment fails in the run, too.", ByteSize(requested)),
     });

@@ -122,7 +122,7 @@ fn a_failed_request_fits_or_fails_in_the_run() {
     let less = text(page.run(&["filter whatif expandable_segments:True", "what-if capacity 300MiB"]));
     assert!(less.contains("that fails at this moment fails in the run, too."), "{less}");
     let fits = text(page.run(&["what-if capacity 5GiB"]));
-    assert!(fits.contains("that fails at this moment fits: outlined on map B."), "{fits}");
+    assert!(fits.contains("that fails at this moment fits in the run."), "{fits}");
     let failure = page.session.model.state().event();
     let other = text(page.run(&[&format!("seek {}", failure - 1)]));
     assert!(fails(&fits) && !fails(&other), "{other}");
