@@ -2,15 +2,12 @@
 
 use std::collections::HashMap;
 
+use vramscope_pool::MIN_BLOCK_BYTES;
 use vramscope_trace::{Allocation, Category, Definitions, DeviceLifetimes, Recording, Site, SiteId};
 
 use super::known::{Confidence, KnownCategory};
-use crate::frames::{Distributed, EnginePhase, FactsCache, FrameMark, RecordedStacks, StackFacts};
-use crate::group::{Phase, named_phase};
-
-/// The allocator rounds requests up to multiples of this (`kMinBlockSize` in
-/// `c10/core/AllocatorConfig.h`).
-const MIN_BLOCK_BYTES: u64 = 512;
+use crate::frames::{Distributed, FactsCache, FrameMark, RecordedStacks, StackFacts};
+use crate::group::{Phase, SiteRequest, phase};
 
 /// When an allocation was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,18 +182,11 @@ fn site_evidence(
 
 /// Returns when a site's requests are made.
 fn born(definitions: &Definitions, site: Site, facts: &StackFacts, has_python: bool) -> Born {
-    match named_phase(definitions, site) {
-        Some(Phase::Forward) => return Born::Forward,
-        Some(Phase::Backward) => return Born::Backward,
-        Some(Phase::Optimizer) => return Born::Optimizer,
-        Some(Phase::Other) | None => {}
-    }
-    match facts.engine {
-        Some(EnginePhase::Backward) => Born::Backward,
-        Some(EnginePhase::Optimizer) if !facts.forward_inside => Born::Optimizer,
-        _ if facts.forward_inside => Born::Forward,
-        // PyTorch runs the backward pass on threads without Python code.
-        _ if has_python && facts.frames == 0 => Born::Backward,
-        _ => Born::Other,
+    let lacks_python = facts.frames == 0 && has_python;
+    match phase(definitions, SiteRequest { site, facts, lacks_python }) {
+        Some(Phase::Forward) => Born::Forward,
+        Some(Phase::Backward) => Born::Backward,
+        Some(Phase::Optimizer) => Born::Optimizer,
+        Some(Phase::Other) | None => Born::Other,
     }
 }

@@ -50,6 +50,7 @@ use vramscope_trace::{DeviceLifetimes, Recording};
 
 use evidence::{Evidence, Sites};
 pub use known::{Confidence, KnownCategory};
+pub(crate) use sizes::{SizeCounts, count};
 
 /// Infers the categories of a recording's allocations.
 pub struct CategoryInference<'a> {

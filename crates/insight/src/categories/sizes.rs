@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 /// How often each size occurs, in bytes.
-pub(super) type SizeCounts = BTreeMap<u64, u64>;
+pub(crate) type SizeCounts = BTreeMap<u64, u64>;
 
 /// Counts how often each size occurs.
-pub(super) fn count(sizes: impl IntoIterator<Item = u64>) -> SizeCounts {
+pub(crate) fn count(sizes: impl IntoIterator<Item = u64>) -> SizeCounts {
     let mut counts = SizeCounts::new();
     for size in sizes {
         *counts.entry(size).or_default() += 1;

@@ -6,9 +6,10 @@ use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, SiteId
 
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity, is_share};
-use super::peak_categories::{copies, size_counts};
+use super::peak_categories::copies;
 use super::remedy::omitted;
 use crate::autopsy::RecordingLines;
+use crate::categories::{SizeCounts, count};
 
 /// Minimum share of the allocated peak, in percent.
 const MIN_PERCENT: u64 = 10;
@@ -22,9 +23,6 @@ const LOAD: &str = "torch/serialization.py";
 const DEEP_COPY: &str = "/copy.py";
 /// Number of copies of the parameters' sizes in the state of one model's optimizer, such as Adam.
 const STATE_COPIES: u64 = 2;
-
-/// How often each requested size occurs among some blocks.
-type SizeCounts = BTreeMap<u64, u64>;
 
 /// Copies of a model's weights, or of an optimizer's state.
 pub(super) enum Copies {
@@ -182,7 +180,7 @@ fn model_state(context: &Context<'_>, lines: &RecordingLines<'_>, loaded: &BTree
 
 /// Counts the requested sizes of some blocks.
 fn requested_counts(blocks: impl Iterator<Item = Allocation>) -> SizeCounts {
-    size_counts(blocks.map(|one| one.requested))
+    count(blocks.map(|one| one.requested))
 }
 
 /// Returns the sites whose requests were made by `torch.load`.

@@ -1,10 +1,10 @@
 //! What the blocks at a peak are for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use vramscope_trace::{Allocation, Category, DeviceLifetimes};
 
-use crate::categories::{CategoryInference, Confidence, KnownCategory};
+use crate::categories::{CategoryInference, Confidence, KnownCategory, SizeCounts, count};
 use crate::steps::Steps;
 
 /// Maximum lifetime of a temporary, in events: some operations, not a pass through the model.
@@ -57,20 +57,11 @@ pub(super) fn is_temporary(one: &Allocation) -> bool {
     one.allocated_until.is_some_and(|until| until.saturating_sub(one.first_moment) <= TEMPORARY_EVENTS)
 }
 
-/// Counts how often each size occurs.
-pub(super) fn size_counts(sizes: impl Iterator<Item = u64>) -> BTreeMap<u64, u64> {
-    let mut counts = BTreeMap::new();
-    for size in sizes {
-        *counts.entry(size).or_default() += 1;
-    }
-    counts
-}
-
 /// Returns how many complete copies of the parameters' sizes (with their numbers) some blocks of
 /// `sizes` contain: how often the sizes that make up most of the parameters' bytes occur.
-pub(super) fn copies(parameters: &BTreeMap<u64, u64>, sizes: impl Iterator<Item = u64>) -> u64 {
-    let counts = size_counts(sizes);
-    let bytes = |size: u64, count: u64| size.saturating_mul(count);
+pub(super) fn copies(parameters: &SizeCounts, sizes: impl Iterator<Item = u64>) -> u64 {
+    let counts = count(sizes);
+    let bytes = |size: u64, number: u64| size.saturating_mul(number);
     let all = parameters.iter().fold(0u64, |sum, (size, count)| sum.saturating_add(bytes(*size, *count)));
     let mut ratios: Vec<(u64, u64)> = parameters
         .iter()

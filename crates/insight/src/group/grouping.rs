@@ -9,7 +9,7 @@ use vramscope_trace::{
 };
 
 use super::group_by::GroupBy;
-use super::inference::{Phase, Request, SiteCategory, category, named_phase, phase};
+use super::inference::{Phase, SiteCategory, SiteRequest, category, named_phase, phase};
 use crate::frames::{EnginePhase, FactsCache, OperationSource, RecordedStacks, StackFacts, operation_name};
 
 /// Maximum number of streams or pools that are searched in a list, before the hash table.
@@ -201,7 +201,7 @@ impl Grouping {
         let site = definitions.site(id);
         let facts = self.facts.get(definitions, site.stack);
         let lacks_python = facts.frames == 0 && self.recorded.has_python() && !before_recording;
-        let request = Request { site, facts: &facts, lacks_python };
+        let request = SiteRequest { site, facts: &facts, lacks_python };
         let category = category(definitions, request);
         let no_stack = GroupKey::NoStack { before_recording };
         let key = match self.by {

@@ -73,17 +73,17 @@ impl SiteCategory {
 
 /// A request's site, with properties that its definition does not contain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request<'a> {
-    pub(super) site: Site,
+pub(crate) struct SiteRequest<'a> {
+    pub(crate) site: Site,
     /// The facts of its stack.
-    pub(super) facts: &'a StackFacts,
+    pub(crate) facts: &'a StackFacts,
     /// Whether the thread ran no Python code although Python frames were recorded.
-    pub(super) lacks_python: bool,
+    pub(crate) lacks_python: bool,
 }
 
 /// Returns the phase in which a site's requests are made, by the rules of [`group`](crate::group);
 /// `None` if nothing tells.
-pub(super) fn phase(definitions: &Definitions, request: Request<'_>) -> Option<Phase> {
+pub(crate) fn phase(definitions: &Definitions, request: SiteRequest<'_>) -> Option<Phase> {
     if let Some(phase) = named_phase(definitions, request.site) {
         return Some(phase);
     }
@@ -102,7 +102,7 @@ pub(super) fn phase(definitions: &Definitions, request: Request<'_>) -> Option<P
 
 /// Returns the phase that a site's scopes name; the innermost scope with a known name decides.
 #[inline(never)] // Smaller code: the page is downloaded.
-pub(crate) fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
+pub(super) fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
     definitions.string(site.scope).rsplit('/').find_map(scope_phase)
 }
 
@@ -118,7 +118,7 @@ fn scope_phase(scope: &str) -> Option<Phase> {
 
 /// Returns the category of a site's memory: the recorded one, or else the one that follows from its
 /// stack by the rules of [`group`](crate::group).
-pub(super) fn category(definitions: &Definitions, request: Request<'_>) -> SiteCategory {
+pub(super) fn category(definitions: &Definitions, request: SiteRequest<'_>) -> SiteCategory {
     if request.site.category != Category::Unknown {
         return SiteCategory { category: request.site.category, source: CategorySource::Recorded };
     }
@@ -156,7 +156,7 @@ pub fn infer_site(
     let site = definitions.site(site);
     let facts = FactsCache::default().get(definitions, site.stack);
     let lacks_python = facts.frames == 0 && recorded.has_python() && !before_recording;
-    let request = Request { site, facts: &facts, lacks_python };
+    let request = SiteRequest { site, facts: &facts, lacks_python };
     (category(definitions, request), phase(definitions, request))
 }
 

@@ -84,8 +84,8 @@ mod tests;
 pub use group_by::GroupBy;
 pub use grouping::Grouping;
 pub use groupings::Groupings;
-pub(crate) use inference::named_phase;
 pub use inference::{CategorySource, Phase, SiteCategory, infer_site};
+pub(crate) use inference::{SiteRequest, phase};
 pub use merged_sites::MergedSites;
 pub use names::{GroupDetails, pool_name, stream_name};
 
