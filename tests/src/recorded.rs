@@ -82,8 +82,7 @@ impl Recorded {
         let mut recording = Recording::new();
         recording.push(&bytes).expect("the recording is valid");
         recording.finish().expect("the recording is complete");
-        let mut history = History::new();
-        history.extend(&recording, u64::MAX).expect("the recording is complete");
+        let history = History::of(&recording).expect("the recording is complete");
         Self { recording, history, device: DeviceId(0) }
     }
 
@@ -217,7 +216,8 @@ impl Recorded {
     /// Panics if the recording is not complete.
     #[must_use]
     pub fn category(&self, category: Category, moment: u64) -> Sum {
-        let grouping = Grouping::of(GroupBy::Category, &self.recording);
+        let grouping =
+            Grouping::of(GroupBy::Category, &self.recording).with_categories(&self.history.categories(self.device));
         let state = self.state(moment);
         Sum::of(state.blocks().filter(|block| grouping.category_of(block).category == category).map(|block| block.size))
     }

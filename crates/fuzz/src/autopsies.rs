@@ -111,8 +111,7 @@ pub fn autopsy(data: &[u8]) {
         _ => read(&history_input::encode(input).0),
     };
     let Some(recording) = recording else { return };
-    let mut history = History::new();
-    while !history.extend(&recording, u64::MAX).expect("all chunks are in memory").is_complete {}
+    let history = History::of(&recording).expect("all chunks are in memory");
     let mut autopsy = Autopsy::new(settings.clone());
     while !autopsy.step(&recording, &history).expect("all chunks are in memory") {}
     let histories = rerun::History::from_recording(&recording).expect("all chunks are in memory");

@@ -13,6 +13,7 @@ use std::{fs, io};
 use vramscope_collector::{create_replacement, sync_folder_of};
 use vramscope_insight::diagnosis::Diagnosis;
 use vramscope_insight::failures::{FailureCard, Failures, headline};
+use vramscope_insight::group::DeviceCategories;
 use vramscope_insight::history::History;
 use vramscope_insight::verdict::Verdict;
 use vramscope_pool::RecordedConf;
@@ -45,8 +46,8 @@ pub(crate) fn end_at_failure(path: &Path) -> io::Result<Option<String>> {
     let Some((path, bytes)) = within_patience(PATIENCE, move |_| read_file(&given_path))? else { return Ok(None) };
     let Some((recording, card)) = last_failure(&bytes) else { return Ok(None) };
     drop(bytes);
-    let why = verdict_on(&recording, &card).ok().flatten();
-    let mut text = headline(&recording, &card, why.as_deref()).ok();
+    let (why, categories) = verdict_on(&recording, &card).unwrap_or_default();
+    let mut text = headline(&recording, &categories, &card, why.as_deref()).ok();
     if recording.end_event() > card.failure.event
         && let Ok(part) = copy_until(&recording, card.failure.event)
         && let Err(error) = within_patience(PATIENCE, move |is_given_up| replace_file(&path, &part, is_given_up))
@@ -123,20 +124,22 @@ fn last_failure(recording: &[u8]) -> Option<(Recording, FailureCard)> {
     Some((read, card))
 }
 
-/// Returns the verdict on a failure, without simulated remedies; `None` if another problem is more
-/// serious, and for a long recording, because the program waits meanwhile.
-fn verdict_on(recording: &Recording, card: &FailureCard) -> Result<Option<String>, FormatError> {
+/// Returns the verdict on a failure, without simulated remedies, and the categories of its device's
+/// blocks. No verdict if another problem is more serious; nothing for a long recording, because the
+/// program waits meanwhile.
+fn verdict_on(recording: &Recording, card: &FailureCard) -> Result<(Option<String>, DeviceCategories), FormatError> {
     if recording.events() > MAX_ANALYZED_EVENTS {
-        return Ok(None);
+        return Ok(Default::default());
     }
     let mut history = History::new();
     while !history.extend(recording, EVENTS_AT_ONCE)?.is_complete {}
+    history.infer_categories(recording);
     let settings = RecordedConf::parse(&recording.info().alloc_conf).settings;
     let mut diagnosis = Diagnosis::new(recording, &history, &settings)?;
     while !diagnosis.step(recording, EVENTS_AT_ONCE)? {}
     let verdict = Verdict::new(recording, &diagnosis.finish(recording, &history)?);
     let is_about_it = verdict.cause.oom_cause().is_some() && verdict.device == Some(card.failure.device);
-    Ok(is_about_it.then_some(verdict.summary))
+    Ok((is_about_it.then_some(verdict.summary), history.categories(card.failure.device)))
 }
 
 /// Returns the bytes of a recording that has only the events up to event number `end`.

@@ -21,13 +21,21 @@
 //! ```
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError, Lifetimes, LifetimesReader, MomentTimes, Recording};
+
+use crate::categories::infer_categories;
+use crate::group::{DeviceCategories, RecordingCategories};
 
 /// Maximum number of events for which all times are stored exactly.
 const EXACT_TIMES: usize = 8_000_000;
 /// Approximate number of bytes in one request for missing chunks.
 const FETCH_BYTES: u64 = 2 << 20;
+
+/// Divisor of the events of the last inference of categories: once as many more were read, the
+/// categories are inferred again.
+const CATEGORIES_DIVISOR: u64 = 8;
 
 /// How far a [`History`] has been built.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +72,10 @@ pub struct History {
     /// The history of the recording's remaining part, until it has caught up.
     replacement: Option<Box<Pass>>,
     generation: u64,
+    /// The inferred categories, and the moment up to which they are complete.
+    categories: Option<(Arc<RecordingCategories>, u64)>,
+    /// How often categories were inferred.
+    categories_generation: u64,
 }
 
 /// One pass over a recording.
@@ -131,6 +143,24 @@ impl History {
         Self::default()
     }
 
+    /// Reads a whole recording, and infers the categories of its blocks.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, or is not loaded.
+    pub fn of(recording: &Recording) -> Result<Self, FormatError> {
+        let mut history = Self::new();
+        loop {
+            let progress = history.extend(recording, u64::MAX)?;
+            if progress.is_complete {
+                history.infer_categories(recording);
+                return Ok(history);
+            }
+            if let Some(range) = progress.missing.first() {
+                return Err(FormatError::new(range.start, "this chunk has not been loaded yet"));
+            }
+        }
+    }
+
     /// Adds about `max_events` more events of `recording` (whole chunks, of at most 16,384 events
     /// if `trace` wrote them), and returns how far it is. 100,000 events take less than 8 ms.
     ///
@@ -143,7 +173,8 @@ impl History {
     /// If a chunk cannot be read. The history ends before the first event that cannot be read.
     pub fn extend(&mut self, recording: &Recording, max_events: u64) -> Result<Progress, FormatError> {
         if !self.pass.can_continue(recording) {
-            *self = Self { generation: self.generation + 1, ..Self::default() };
+            let (generation, categories_generation) = (self.generation + 1, self.categories_generation + 1);
+            *self = Self { generation, categories_generation, ..Self::default() };
         }
         let added = self.pass.step(recording, max_events)?;
         if self.pass.has_same_start(recording) {
@@ -206,6 +237,56 @@ impl History {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Returns true if [`infer_categories`](Self::infer_categories) would improve the categories:
+    /// the history is complete, and has grown by an eighth since the last inference.
+    #[must_use]
+    pub fn needs_categories(&self, recording: &Recording) -> bool {
+        let known = self.categories.as_ref().map(|(_, until)| until.saturating_sub(self.first_event()));
+        let events = self.until().saturating_sub(self.first_event());
+        events > 0
+            && self.is_nearly_read(recording)
+            && known.is_none_or(|known| events > known.saturating_add(known / CATEGORIES_DIVISOR))
+    }
+
+    /// Infers the categories of all allocations read so far. Takes about 400 ns for each
+    /// allocation.
+    pub fn infer_categories(&mut self, recording: &Recording) {
+        let until = self.until();
+        self.categories = Some((infer_categories(recording, self.all_lifetimes(), until), until));
+        self.categories_generation += 1;
+    }
+
+    /// Returns the inferred categories of a device's blocks; all are unknown before the first
+    /// [inference](Self::infer_categories).
+    #[must_use]
+    pub fn categories(&self, device: DeviceId) -> DeviceCategories {
+        let all = self.inferred_categories();
+        all.map_or_else(DeviceCategories::default, |all| DeviceCategories::new(all, device))
+    }
+
+    /// Returns the inferred categories of all blocks; `None` before the first
+    /// [inference](Self::infer_categories).
+    #[must_use]
+    pub fn inferred_categories(&self) -> Option<&Arc<RecordingCategories>> {
+        self.categories.as_ref().map(|(all, _)| all)
+    }
+
+    /// Returns the categories of all allocations read so far, inferred now if that was not done.
+    #[must_use]
+    pub fn all_categories(&self, recording: &Recording) -> Arc<RecordingCategories> {
+        match &self.categories {
+            Some((all, until)) if *until == self.until() => Arc::clone(all),
+            _ => infer_categories(recording, self.all_lifetimes(), self.until()),
+        }
+    }
+
+    /// Returns a number that increases when categories are inferred: what was computed from earlier
+    /// ones is outdated.
+    #[must_use]
+    pub fn categories_generation(&self) -> u64 {
+        self.categories_generation
     }
 
     /// Returns the lifetimes of all devices.

@@ -50,6 +50,11 @@ impl<K: Copy + PartialEq, V> SmallMap<K, V> {
         }
     }
 
+    /// Returns the values mutably, in no order.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.0.iter_mut().map(|(_, value)| value)
+    }
+
     /// Returns the keys with their values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.0.iter().map(|(key, value)| (*key, value))

@@ -81,8 +81,7 @@ impl Side {
             .and_then(|id| Some((id, recording.series(id)?)))
             .filter(|(_, series)| series.peak_reserved().bytes > 0)
             .ok_or(ReportError::NoDevice(device))?;
-        let mut history = History::new();
-        while !history.extend(recording, u64::MAX)?.is_complete {}
+        let history = History::of(recording)?;
         let (first, last) = (recording.first_event(), recording.end_event());
         let span = (last - first).max(1);
         let edges: Vec<u64> = (0..=COLUMNS)
@@ -113,7 +112,7 @@ fn columns(
     device: DeviceId,
     edges: &[u64],
 ) -> Result<Vec<Column>, FormatError> {
-    let mut grouping = Grouping::of(GroupBy::Category, recording);
+    let mut grouping = Grouping::of(GroupBy::Category, recording).with_categories(&history.categories(device));
     let mut replay = Replay::new();
     let mut columns = Vec::new();
     let Some(lifetimes) = history.lifetimes(device) else { return Ok(columns) };

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use vramscope_insight::history::History;
 use vramscope_insight::spans::Marks;
-use vramscope_trace::{DeviceId, FormatError, Recording, lifetime_summaries};
+use vramscope_trace::{DeviceId, FormatError, Recording};
 use vramscope_viewer::span;
 
 use super::summary::DeviceSummary;
@@ -61,11 +62,8 @@ impl<'a> RecordingReport<'a> {
         let range = span::whole(recording.start_ns(), recording.end_ns());
         let mut marks = Marks::default();
         marks.update(recording);
-        let lifetimes = lifetime_summaries(recording)?;
-        let summary = |id| {
-            let lifetimes = lifetimes.get(&id).copied().unwrap_or_default();
-            DeviceSummary::new(recording, id, lifetimes)
-        };
+        let history = History::of(recording)?;
+        let summary = |id| DeviceSummary::new(recording, id, &history);
         let devices: Result<Vec<DeviceSummary>, FormatError> = ids.into_iter().map(summary).collect();
         let program = recording.info().source.as_str();
         let title = if program.is_empty() { name } else { program }.to_owned();

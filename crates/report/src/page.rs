@@ -91,10 +91,10 @@ fn timeline_height(report: &RecordingReport) -> f32 {
 impl<'a> Page<'a> {
     /// Computes the layout with `scale` pixels per unit.
     pub(super) fn new(report: &'a RecordingReport<'a>, scale: f32) -> Self {
-        let blocks = report
-            .devices
-            .iter()
-            .map(|summary| DeviceBlock { summary, map: StillMap::new(report.recording, &summary.peak_state) });
+        let blocks = report.devices.iter().map(|summary| DeviceBlock {
+            summary,
+            map: StillMap::new(report.recording, &summary.peak_state, &summary.categories),
+        });
         Self { report, theme: Theme::new(false), scale, blocks: blocks.collect() }
     }
 

@@ -1,5 +1,7 @@
 //! The data of one device in a report.
 
+use vramscope_insight::group::DeviceCategories;
+use vramscope_insight::history::History;
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{
     Counters, DeviceId, DeviceState, FormatError, LifetimeSummary, MetricSummary, Metrics, MetricsOverTime, Recording,
@@ -18,6 +20,8 @@ pub(super) struct DeviceSummary {
     pub(super) peak_event: u64,
     /// Memory at the peak.
     pub(super) peak_state: DeviceState,
+    /// The inferred categories of the device's blocks.
+    pub(super) categories: DeviceCategories,
     /// Metrics at the peak.
     pub(super) metrics: Metrics,
     /// Live bytes by site at the peak, in descending order.
@@ -37,17 +41,17 @@ pub(super) struct DeviceSummary {
 }
 
 impl DeviceSummary {
-    /// Collects the data of a device with the given `lifetimes`.
-    pub(super) fn new(
-        recording: &Recording,
-        device: DeviceId,
-        lifetimes: LifetimeSummary,
-    ) -> Result<Self, FormatError> {
+    /// Collects the data of a device; `history` is complete.
+    pub(super) fn new(recording: &Recording, device: DeviceId, history: &History) -> Result<Self, FormatError> {
         let mut replay = Replay::new();
         let metrics = metrics_over_time(recording, device)?;
         let mut summary = Self {
             device,
-            lifetimes,
+            // The event with index i leads to moment i + 1.
+            lifetimes: history.lifetimes(device).map_or_else(LifetimeSummary::default, |lifetimes| {
+                lifetimes.summary(|index| history.time_ns(index.saturating_add(1)))
+            }),
+            categories: history.categories(device),
             fragmentation_summary: metrics.summary(Metrics::fragmentation),
             metrics_over_time: metrics,
             ..Self::default()

@@ -124,11 +124,11 @@ pub use info::{DeviceInfo, RecordingInfo};
 pub use lifetimes::{
     Allocation, AllocationOrigin, AllocationRow, AllocationSums, DeviceLifetimes, EventTime, Lifetime, LifetimeChange,
     LifetimeEnding, LifetimeSummary, LifetimeTracker, Lifetimes, LifetimesBuilder, LifetimesReader, MomentTimes,
-    RowChange, lifetime_summaries,
+    RowChange,
 };
 pub use live_bytes_by_site::{
-    FrameOrigin, SiteBytes, frame_name, frame_origin, is_backward_operation, is_python_frame, live_bytes_by_site,
-    short_file_name, short_function_name, site_name, stack_name,
+    FrameOrigin, SiteBytes, backward_node, frame_name, frame_origin, is_backward_operation, is_decorator,
+    is_python_frame, is_runtime, live_bytes_by_site, short_file_name, short_function_name, site_name, stack_name,
 };
 pub use memory_state::MemoryState;
 pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_utilization, unusable_share};

@@ -34,8 +34,44 @@ const ALLOCATOR_FUNCTIONS: [&str; 4] =
 
 /// Text that is part of the names of all C++ functions that run operations of a backward pass.
 const BACKWARD_FUNCTIONS: &str = "autograd::generated::";
-/// The beginning of the file name of a notebook's cell, which is not a path.
-const NOTEBOOK_CELL: &str = "<ipython-input";
+/// Files of Python's library that threads, decorators and scripts run in; they may be shown without
+/// their directory, or be in one that does not name Python, as on Windows.
+const RUNTIME_FILES: [&str; 4] = ["threading.py", "contextlib.py", "runpy.py", "functools.py"];
+/// Parts of the paths of C and C++ files that belong to a runtime or to PyTorch: the C and C++
+/// libraries, the interpreter, and PyTorch's sources as its builds record them.
+const NATIVE_LIBRARY_DIRECTORIES: [&str; 17] = [
+    "libstdc++",
+    "/c++/",
+    "/nptl/",
+    "/sysdeps/",
+    "/csu/",
+    "/glibc",
+    "/usr/include/",
+    "/usr/src/",
+    "/Python/",
+    "/Objects/",
+    "/Modules/",
+    "/aten/src/",
+    "/ATen/",
+    "/c10/",
+    "/torch/csrc/",
+    "/torch/include/",
+    "/third_party/",
+];
+/// Beginnings of the names of C++ functions of PyTorch.
+const LIBRARY_FUNCTIONS: [&str; 3] = ["at::", "c10::", "torch::"];
+/// Beginnings of the names of functions of the interpreter and the C++ library.
+const RUNTIME_FUNCTIONS: [&str; 5] = ["_Py", "PyEval", "PyObject", "PyRun", "std::"];
+/// Names of the functions in which threads and processes begin.
+const THREAD_FUNCTIONS: [&str; 6] =
+    ["execute_native_thread_routine", "start_thread", "clone", "clone3", "__clone", "__libc_start_main"];
+/// Beginnings of the names of files whose code the user typed: a cell of a notebook, and the
+/// standard input. They are no paths.
+const TYPED_CODE: [&str; 3] = ["<ipython-input", "<command-", "<stdin>"];
+/// The name of code that Python got as text: `python -c`, or what a library generates.
+const TEXT_CODE: &str = "<string>";
+/// Names of the functions that a decorator puts in place of another function.
+const DECORATOR_FUNCTIONS: [&str; 6] = ["wrapper", "wrapped", "_wrapper", "_wrapped", "wrap", "decorated"];
 
 /// The owner of the code that a stack frame runs: the program, a library, or the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,14 +170,23 @@ pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> Strin
 #[must_use]
 pub fn is_python_frame(definitions: &Definitions, frame: Frame) -> bool {
     let path = definitions.string(frame.file);
-    path.ends_with(".py") || path.starts_with(NOTEBOOK_CELL)
+    path.ends_with(".py") || path == TEXT_CODE || TYPED_CODE.iter().any(|typed| path.starts_with(typed))
 }
 
 /// Returns true if a frame is the C++ function that runs one operation of a backward pass, for
 /// example `torch::autograd::generated::MmBackward0::apply`.
 #[must_use]
 pub fn is_backward_operation(definitions: &Definitions, frame: Frame) -> bool {
-    definitions.string(frame.function).contains(BACKWARD_FUNCTIONS)
+    backward_node(definitions.string(frame.function)).is_some()
+}
+
+/// Returns the name of the node of the backward pass that a C++ function runs: `MmBackward0` for
+/// `torch::autograd::generated::MmBackward0::apply`. `None` for other functions.
+#[must_use]
+pub fn backward_node(function: &str) -> Option<&str> {
+    let (_, rest) = function.split_once(BACKWARD_FUNCTIONS)?;
+    let end = rest.find("::apply").or_else(|| rest.find("_apply_functional"))?;
+    Some(&rest[..end])
 }
 
 /// Returns the owner of the code that a frame runs, judged by its file's path and its function's
@@ -158,13 +203,38 @@ pub fn frame_origin(definitions: &Definitions, frame: Frame, in_python_stack: bo
     }
     let in_own_file = || {
         if path.starts_with('<') {
-            return path.starts_with(NOTEBOOK_CELL);
+            // Libraries generate methods such as `__init__`.
+            return path != TEXT_CODE || !function.starts_with('_');
         }
         let in_no_library = |path: &str| !LIBRARY_DIRECTORIES.iter().any(|library| path.contains(library));
         if path.contains('\\') { in_no_library(&path.replace('\\', "/")) } else { in_no_library(path) }
     };
+    let is_of_native_library = || {
+        LIBRARY_FUNCTIONS.iter().any(|part| function.starts_with(part))
+            || NATIVE_LIBRARY_DIRECTORIES.iter().any(|library| path.contains(library))
+    };
+    let is_of_runtime = || is_runtime(definitions, frame) || !is_python && is_of_native_library();
     let can_be_own = is_python || !in_python_stack && path.contains(['/', '\\']);
-    if can_be_own && in_own_file() { FrameOrigin::Own } else { FrameOrigin::Library }
+    if can_be_own && in_own_file() && !is_of_runtime() { FrameOrigin::Own } else { FrameOrigin::Library }
+}
+
+/// Returns true if a frame belongs to a runtime, which says nothing about the program: threads,
+/// decorators of Python's library, the interpreter's and the C++ library's own functions.
+#[must_use]
+pub fn is_runtime(definitions: &Definitions, frame: Frame) -> bool {
+    let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
+    if is_python_frame(definitions, frame) {
+        return RUNTIME_FILES.contains(&short_file_name(path));
+    }
+    RUNTIME_FUNCTIONS.iter().any(|part| function.starts_with(part)) || THREAD_FUNCTIONS.contains(&function)
+}
+
+/// Returns true if a frame runs the function that a decorator put in place of another one, such as
+/// `wrapper`. It only calls that function, so a line of its caller says more.
+#[must_use]
+pub fn is_decorator(definitions: &Definitions, frame: Frame) -> bool {
+    let function = definitions.string(frame.function);
+    DECORATOR_FUNCTIONS.contains(&function.rsplit('.').next().unwrap_or(function))
 }
 
 /// Returns true if a function's name says little without its file, such as the methods that all
@@ -191,13 +261,17 @@ pub fn stack_name(definitions: &Definitions, stack: StackId) -> Option<String> {
     // A backward pass runs on separate threads without Python frames; the operation is the most
     // informative frame there.
     let is_backward = |frame: &Frame| !has_python && is_backward_operation(definitions, *frame);
-    let own = definitions
-        .stack(stack)
-        .find(|frame| shown(frame) && (origin(frame) == FrameOrigin::Own || is_backward(frame)));
-    let called = frame_name(definitions, innermost, true);
+    let is_own = |frame: &Frame| shown(frame) && (origin(frame) == FrameOrigin::Own || is_backward(frame));
+    let named = definitions.stack(stack).find(|frame| is_own(frame) && !is_decorator(definitions, *frame));
+    let own = named.or_else(|| definitions.stack(stack).find(is_own));
+    let node = backward_node(definitions.string(innermost.function)).filter(|_| !has_python);
+    let called = node.map_or_else(|| frame_name(definitions, innermost, true), str::to_owned);
     let Some(own) = own.filter(|&own| own != innermost) else { return Some(called) };
     let function = short_function_name(definitions.string(innermost.function));
     let called = if function.is_empty() || is_generic(function) { &*called } else { function };
+    if let Some(node) = backward_node(definitions.string(own.function)).filter(|_| !has_python) {
+        return Some(format!("{node} · {called}"));
+    }
     let own = match (short_file_name(definitions.string(own.file)), own.line) {
         (file, line) if line > 0 && !matches!(file, "" | "??") => format!("{file}:{line}"),
         _ => frame_name(definitions, own, true),
@@ -263,14 +337,31 @@ mod tests {
         check("", unknown, &[main, ("", 0, "at::empty")], "train.py:151 <module>");
         check("", unknown, &[("??", 0, "outer"), ("", 0, "at::empty")], "at::empty");
         let frames = [("", 0, "torch::autograd::generated::MmBackward0::apply(X&&)"), ("", 0, "at::empty(long)")];
-        check("", unknown, &frames, "torch::autograd::generated::MmBackward0::apply · at::empty");
+        check("", unknown, &frames, "MmBackward0 · at::empty");
         let frames = [
             ("??", 0, "at::(anonymous namespace)::mm(at::Tensor const&)"),
             ("CUDACachingAllocator.cpp", 0, "c10::cuda::CUDACachingAllocator::Native::allocate(unsigned long)"),
             ("??", 0, "torch::unwind::unwind()"),
         ];
         check("", unknown, &frames, "at::(anonymous namespace)::mm");
-        check("", unknown, &[("<string>", 1, "f"), adam], "adam.py:182 _init_group");
+        check("", unknown, &[("<string>", 1, "f"), adam], "<string>:1 · adam.py:182 _init_group");
+        check("", unknown, &[main, ("<string>", 3, "__init__"), adam], "train.py:151 · adam.py:182 _init_group");
+        check("", unknown, &[("<stdin>", 5, "train"), adam], "<stdin>:5 · adam.py:182 _init_group");
+        check(
+            "",
+            unknown,
+            &[main, ("timing.py", 9, "timed.<locals>.wrapper")],
+            "train.py:151 · timed.<locals>.wrapper",
+        );
+        check("", unknown, &[("C:\\Python312\\Lib\\threading.py", 1073, "run")], "threading.py:1073 run");
+        let thread = ("../../../../../src/libstdc++-v3/src/c++11/thread.cc", 82, "execute_native_thread_routine");
+        check("", unknown, &[thread, ("??", 0, "at::native::mm")], "at::native::mm");
+        check(
+            "",
+            unknown,
+            &[("/home/me/net.cpp", 7, "net::run"), ("/pytorch/aten/src/ATen/mm.cpp", 8, "mm")],
+            "net.cpp:7 · mm",
+        );
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl Session {
             }
         }
         let analysis = &mut self.analysis;
+        if analysis.history.needs_categories(self.model.recording()) {
+            analysis.history.infer_categories(self.model.recording());
+            self.model.timeline_changed();
+            self.model.moment_changed();
+        }
+        analysis.share_categories(self.model.device());
         if analysis.is_settled() {
             self.model.add_marks(analysis.history.all_lifetimes().marks());
         }
@@ -228,6 +234,7 @@ impl Session {
         compute: impl FnOnce(&mut Views, &Context<'_>, &mut SharedCaches) -> R,
     ) -> R {
         let Self { model, views, analysis, display, details, .. } = self;
+        analysis.share_categories(model.device());
         let Analysis { history, progress, shared, jobs, step_span, .. } = analysis;
         let recording = model.recording();
         let whole = (recording.first_event(), recording.end_event());

@@ -1,16 +1,25 @@
 //! Who holds the memory of a device: its parts in the details panel, and as rows for scripts.
 
-use vramscope_insight::group::GroupBy;
+use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{DeviceOwners, OwnerRow, free_memory, memory_tree, owner_rows};
-use vramscope_insight::sites::live_groups;
+use vramscope_insight::sites::{Caller, GroupRow, LineCallers, is_dominant, live_groups};
 use vramscope_trace::{DeviceId, DeviceState, Replay};
 
 use super::session::Session;
 use crate::details::owners;
 use crate::ui::Node;
-use crate::view::Topic;
+use crate::view::{Context, Topic};
 use crate::views::ViewId;
+
+/// Returns the lines that call the line with nearly all live bytes; none if no line has as much.
+/// `rows` are the lines of the program, largest first.
+fn callers(context: &Context<'_>, lines: &mut Grouping, rows: &[GroupRow]) -> Vec<Caller> {
+    let all = context.state.counters().active;
+    let Some(most) = rows.first().filter(|row| is_dominant(row.bytes, all)) else { return Vec::new() };
+    let blocks = context.state.blocks().filter(|block| lines.group_of(block) == most.group);
+    LineCallers::of_blocks(blocks).callers(context.definitions())
+}
 
 impl Session {
     /// Returns the elements that show where the device's memory goes; none without memory.
@@ -22,7 +31,9 @@ impl Session {
             return Vec::new();
         }
         let counters = state.counters();
-        let key = [model.opened(), device.0.into(), model.state().event(), counters.reserved, counters.active];
+        let categories = self.analysis.history.categories_generation();
+        let event = model.state().event();
+        let key = [model.opened(), device.0.into(), event, counters.reserved, counters.active, categories];
         let free = model.free_memory();
         let known = self.details.owners.take().filter(|(known, _)| *known == key);
         let tree = match known {
@@ -31,8 +42,8 @@ impl Session {
                 let info = context.recording.info();
                 let owners = DeviceOwners::new(info, context.device, context.state);
                 let lines = shared.groupings.get(GroupBy::Line, context.recording);
-                let lines = live_groups(context.state, context.definitions(), lines);
-                memory_tree(&owners, free, &lines)
+                let rows = live_groups(context.state, context.definitions(), lines);
+                (memory_tree(&owners, free, &rows), callers(context, lines, &rows))
             }),
         };
         let view = ViewId::about(Topic::Holders).name();
@@ -53,9 +64,11 @@ impl Session {
         let event = event.unwrap_or_else(|| self.model.state().event());
         let event = event.clamp(recording.first_event(), recording.end_event());
         let state = replay.seek(recording, event).map_err(|error| error.to_string())?;
-        let (info, lines) = (recording.info(), self.analysis.shared.groupings.get(GroupBy::Line, recording));
+        let (info, history) = (recording.info(), &self.analysis.history);
+        let lines = self.analysis.shared.groupings.get(GroupBy::Line, recording);
         let settings = recorded_settings(info);
         let rows = |(id, device): (DeviceId, &DeviceState)| {
+            lines.set_categories(&history.categories(id));
             let lines = live_groups(device, recording.definitions(), lines);
             let owners = DeviceOwners::new(info, id, device);
             let tree = memory_tree(&owners, free_memory(device, &settings), &lines);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::{History, Progress};
 use vramscope_insight::pools::MemoryPart;
+use vramscope_insight::sites::Caller;
 use vramscope_trace::{DeviceId, SiteId};
 
 use crate::command::Direction;
@@ -72,6 +73,11 @@ impl Analysis {
         self.progress.is_complete
     }
 
+    /// Gives the views the inferred categories of the device that is shown.
+    pub(super) fn share_categories(&mut self, device: DeviceId) {
+        self.shared.set_categories(&self.history.categories(device));
+    }
+
     /// Returns true if the views need no more of the recording than has been read.
     pub(super) fn is_settled(&self) -> bool {
         self.progress.is_complete || self.is_at_limit
@@ -105,6 +111,9 @@ impl Lights {
     }
 }
 
+/// The memory of the device as a tree, and the lines that call the line with nearly all of it.
+pub(super) type Owners = (MemoryPart, Vec<Caller>);
+
 /// The details panel and the texts beside the pictures, and what they are about.
 #[derive(Default)]
 pub(super) struct DetailsPanel {
@@ -123,7 +132,7 @@ pub(super) struct DetailsPanel {
     /// The memory that pictures and tables light up.
     pub(super) lights: Lights,
     /// The memory of the device as a tree, and its inputs.
-    pub(super) owners: Option<([u64; 5], MemoryPart)>,
+    pub(super) owners: Option<([u64; 6], Owners)>,
     /// The content of the panel that the page has.
     pub(super) sent: Option<Vec<Node>>,
     /// Where the event with this index of this recording freed a block; `None` if it freed none.

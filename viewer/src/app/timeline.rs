@@ -282,11 +282,11 @@ impl Session {
         let device = self.model.device();
         let analysis = &mut self.analysis;
         let compositions = &mut analysis.shared.compositions;
-        let was_until = compositions.get(device, by).map(|one| one.until());
+        let known = compositions.get(device, by).map(|one| one.version());
         let recording = self.model.recording();
         let is_done = compositions.step(recording, &analysis.history, (device, by), max_changes);
-        let until = compositions.get(device, by).map(|one| one.until());
-        if until != was_until || std::mem::replace(&mut self.timeline.is_stack_due, !is_done) && is_done {
+        let version = compositions.get(device, by).map(|one| one.version());
+        if version != known || std::mem::replace(&mut self.timeline.is_stack_due, !is_done) && is_done {
             self.model.timeline_changed();
         }
         !is_done

@@ -4,6 +4,7 @@
 use vramscope_draw::picture::{TEXT, chart_columns, px};
 use vramscope_draw::{Axis, Bitmap, Rect, Typesetter};
 use vramscope_insight::comparison::Alignment;
+use vramscope_insight::group::DeviceCategories;
 use vramscope_trace::{ByteSize, Count, CounterColumn, DeviceId, DeviceState, Recording};
 
 use super::NAMES;
@@ -34,6 +35,8 @@ pub struct SideContent<'a> {
     pub device: DeviceId,
     /// The device's memory at the compared moment.
     pub state: &'a DeviceState,
+    /// The inferred categories of the device's blocks.
+    pub categories: DeviceCategories,
     /// Time of the compared moment in nanoseconds.
     pub time_ns: u64,
     /// Maps the recording's times to positions on the horizontal axis.
@@ -257,7 +260,7 @@ impl ComparisonScene {
         if half < px(60.0, scale) || area.height() - title_height < px(40.0, scale) {
             return;
         }
-        let mut maps = content.sides.each_ref().map(|side| StillMap::new(side.recording, side.state));
+        let mut maps = content.sides.each_ref().map(|side| StillMap::new(side.recording, side.state, &side.categories));
         // Both maps have one scale.
         let row_bytes = maps.iter().map(|map| map.row_bytes(size, scale)).fold(0.0, f64::max);
         for (index, (side, still)) in content.sides.iter().zip(&mut maps).enumerate() {

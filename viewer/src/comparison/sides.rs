@@ -20,8 +20,7 @@ use super::failed_request::FailedRequest;
 use super::moments::{Moments, StepChoice};
 use super::side::{Side, named, recording_of, set_step};
 
-/// Number of events of the compared (second) recording that are read in one frame to find its
-/// steps.
+/// Number of events of the compared (second) recording that are read in one frame.
 const EVENTS_PER_FRAME: u64 = 65_536;
 
 /// Why there is no comparison to show.
@@ -57,6 +56,18 @@ impl SecondAnalysis {
             *self = Self { id: second.id, ..Self::default() };
             self.marks.update(&second.recording);
         }
+    }
+
+    /// Reads a part of the recording's events, and infers categories at the end.
+    fn read(&mut self, recording: &Recording) -> Result<(), Unavailable> {
+        if !self.is_complete {
+            let progress = self.history.extend(recording, EVENTS_PER_FRAME);
+            self.is_complete = progress.map_err(|error| Unavailable::Impossible(error.to_string()))?.is_complete;
+            if self.is_complete {
+                self.history.infer_categories(recording);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -125,6 +136,8 @@ impl CompareCache {
         self.is_unfinished = false;
         if let Some(second) = context.comparison.second() {
             self.second.update(second);
+            self.second.read(&second.recording)?;
+            self.is_unfinished |= !self.second.is_complete;
         }
         let sides = self.find_sides(context, subject, moments)?;
         self.alignment = self.align_axis(context, &sides, wanted);
@@ -204,8 +217,17 @@ impl CompareCache {
         let replay = &self.replays[index].replay;
         let other = || replay.state().device(side.device).unwrap_or(&self.empty);
         let device = if self.is_current[index] { context.state } else { other() };
+        let categories = self.history_of(context, side).categories(side.device);
         let groupings = if side.is_second { &mut self.second.groupings } else { groupings };
-        live_groups(device, recording.definitions(), groupings.get(by, recording))
+        groupings.set_categories(&categories);
+        let rows = live_groups(device, recording.definitions(), groupings.get(by, recording));
+        groupings.set_categories(&context.history.categories(context.device));
+        rows
+    }
+
+    /// Returns the history of a side's recording.
+    fn history_of<'a>(&'a self, context: &Context<'a>, side: &Side) -> &'a History {
+        if side.is_second { &self.second.history } else { context.history }
     }
 
     /// Returns the names under which A's groups appear in B's recording. `groupings` are the
@@ -303,6 +325,7 @@ impl CompareCache {
                 recording_id: self.recording_id(side),
                 device: side.device,
                 state: self.device(index, context.state),
+                categories: self.history_of(context, side).categories(side.device),
                 time_ns: self.time_ns(index, context),
                 alignment: &self.alignment.1[index],
             })
@@ -432,7 +455,7 @@ impl CompareCache {
     }
 
     /// Returns the steps of a side (`index` 0 for A, 1 for B) once they are known, and the history
-    /// in which they were found. For the second recording, each call reads a part of its events.
+    /// in which they were found.
     fn updated_steps<'a>(
         &'a mut self,
         context: &Context<'a>,
@@ -441,10 +464,6 @@ impl CompareCache {
     ) -> Result<(&'a mut StepAnalysis, &'a History), Unavailable> {
         let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
         let second = &mut self.second;
-        if side.is_second && !second.is_complete {
-            let progress = second.history.extend(recording, EVENTS_PER_FRAME);
-            second.is_complete = progress.map_err(|error| Unavailable::Impossible(error.to_string()))?.is_complete;
-        }
         let (history, marks, is_complete) = match side.is_second {
             true => (&second.history, &second.marks, second.is_complete),
             false => (context.history, context.marks, context.is_history_complete),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use vramscope_draw::Theme;
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::pools::{MemoryPart, PartKind};
+use vramscope_insight::sites::Caller;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, Percent};
 
@@ -18,6 +19,9 @@ use crate::ui::{Attribute, Element, Node, Tag, shortened_name};
 
 /// Number of lines of the program that are listed.
 const MAX_LINES: usize = 8;
+
+/// Number of callers of a line that are listed.
+const MAX_CALLERS: usize = 4;
 
 /// A bar with a name: the part of `full_width` bytes from `start` on.
 struct Bar<'a> {
@@ -142,9 +146,22 @@ fn holders(pool: &MemoryPart) -> Vec<HolderLine> {
     lines
 }
 
+/// Returns a sentence with the lines that call the line with nearly all memory; `None` without any.
+fn callers_text(callers: &[Caller]) -> Option<String> {
+    let named = callers.iter().filter(|caller| !caller.name.is_empty()).take(MAX_CALLERS);
+    let named: Vec<String> = named.map(|caller| format!("{} ({})", caller.name, ByteSize(caller.bytes))).collect();
+    (!named.is_empty()).then(|| format!("Called at {}.", named.join(", ")))
+}
+
 /// Returns the elements that show where the memory of a device goes. `tree` is the device's memory,
-/// `kept` the memory that a click has lit, `holders_view` the name of the view with all lines.
-pub fn elements(tree: &MemoryPart, theme: &Theme, kept: Option<LinkedMemory>, holders_view: &'static str) -> Vec<Node> {
+/// `callers` are the lines that call the line with nearly all of it, `kept` the memory that a click
+/// has lit, `holders_view` the name of the view with all lines.
+pub fn elements(
+    (tree, callers): &(MemoryPart, Vec<Caller>),
+    theme: &Theme,
+    kept: Option<LinkedMemory>,
+    holders_view: &'static str,
+) -> Vec<Node> {
     let Some(pool) = tree.find(PartKind::Reserved) else { return Vec::new() };
     let whole = if tree.parts.len() > 1 { tree } else { pool };
     let mut nodes = vec![Element::text(Tag::H2, format!("Where {} go", ByteSize(whole.bytes))).into()];
@@ -179,5 +196,6 @@ pub fn elements(tree: &MemoryPart, theme: &Theme, kept: Option<LinkedMemory>, ho
         full_width: most,
     });
     nodes.push(table("Lines of the program that hold most", bars, kept).into());
+    nodes.extend(callers_text(callers).map(|text| Element::text(Tag::P, text).into()));
     nodes
 }

@@ -1,7 +1,7 @@
 //! Groups of blocks, whose colors stay the same at all moments.
 
 use vramscope_draw::GroupStyle;
-use vramscope_insight::group::Grouping;
+use vramscope_insight::group::{DeviceCategories, Grouping};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
 
@@ -54,6 +54,11 @@ impl BlockGroups {
     /// of a live recording is dropped.
     pub fn set_first_event(&mut self, first_event: u64) {
         self.grouping.set_first_event(first_event);
+    }
+
+    /// Sets the inferred categories of a device, whose blocks are shown from now on.
+    pub fn set_categories(&mut self, categories: &DeviceCategories) {
+        self.grouping.set_categories(categories);
     }
 
     /// Gives an index to every known group that has none, in the order of group numbers.

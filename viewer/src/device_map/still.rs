@@ -1,7 +1,7 @@
 //! A map without zoom: the pool of a device at one moment, for reports and comparisons.
 
 use vramscope_draw::{Surface, Theme, Typesetter};
-use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::group::{DeviceCategories, GroupBy, Grouping};
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{DeviceOwners, RequestSizes};
 use vramscope_trace::{DeviceState, Recording};
@@ -27,8 +27,8 @@ impl StillMap {
     /// Computes the map of a device's memory in a recording: by category if it is known of most
     /// bytes, else by state.
     #[must_use]
-    pub fn new(recording: &Recording, state: &DeviceState) -> Self {
-        let grouping = Grouping::of(GroupBy::Category, recording);
+    pub fn new(recording: &Recording, state: &DeviceState, categories: &DeviceCategories) -> Self {
+        let grouping = Grouping::of(GroupBy::Category, recording).with_categories(categories);
         let color_by = if knows_categories(&grouping, state) { ColorBy::Category } else { ColorBy::State };
         let mut groups = BlockGroups::new(grouping, None);
         let mut content =

@@ -82,7 +82,7 @@ impl FoundTable<'_> {
             ..AllocationRequest::new(context.history, context.device, query, scope, order)
         };
         let source = AllocationSource { history: context.history, definitions: context.definitions() };
-        let matcher = || query.compile(context.recording, &[]);
+        let matcher = || query.compile(context.recording, &[], context.history.inferred_categories());
         let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
         shared.is_unfinished |= !found.is_current();
         let (first, count) = options.rows.window();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_insight::group::Groupings;
+use vramscope_insight::group::{DeviceCategories, Groupings};
 use vramscope_insight::incremental::{Compositions, DeviceHistory, FailureAnalysis, StepAnalysis};
 use vramscope_insight::placement::Placement;
 
@@ -37,6 +37,12 @@ pub struct SharedCaches {
 }
 
 impl SharedCaches {
+    /// Sets the inferred categories of the device whose blocks are shown from now on.
+    pub(crate) fn set_categories(&mut self, categories: &DeviceCategories) {
+        self.groupings.set_categories(categories);
+        self.block_groups.set_categories(categories);
+    }
+
     /// Returns where the allocator would place a request of the typed `size` at the moment; `None`
     /// if nothing was typed.
     ///

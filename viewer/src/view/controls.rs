@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_insight::group::{GroupBy, SiteCategory};
+use vramscope_insight::group::{GroupBy, MemoryCategory};
 use vramscope_insight::query::Query;
 use vramscope_insight::sites::common_category;
 use vramscope_trace::Count;
@@ -150,12 +150,12 @@ pub(crate) fn linked_item(sample: Element, name: &str, memory: Option<LinkedMemo
 
 /// Returns a cell with the category of a row's memory, given its bytes by category. If there are
 /// several, the page shows their shares, largest first, and scripts read `mixed`.
-pub(crate) fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
+pub(crate) fn category_cell(bytes: &[(MemoryCategory, u64)]) -> Cell {
     if let Some(category) = common_category(bytes) {
         return category.name().into();
     }
     let total = bytes.iter().fold(0u64, |total, (_, bytes)| total.saturating_add(*bytes));
-    let part = |(category, bytes): &(SiteCategory, u64)| {
+    let part = |(category, bytes): &(MemoryCategory, u64)| {
         let share = Percent::of(*bytes, total);
         // Not "100.0%" of a mix.
         let text = match share.0 {

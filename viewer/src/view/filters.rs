@@ -39,9 +39,10 @@ pub(crate) fn depends_on_moment(query: &Query) -> bool {
 pub(crate) fn shown_filter(context: &Context<'_>, filter: &str, searches: &mut Searches) -> Option<ShownFilter> {
     let query = Query::parse(filter).ok().filter(|query| !query.is_empty())?;
     let steps = step_starts(context, searches, &query);
-    let matcher = searches.matchers.get(context.recording, &query, &steps);
+    let matcher = searches.matchers.get(context.recording, context.history, &query, &steps);
     let moment = if depends_on_moment(&query) { context.moment } else { 0 };
-    Some(ShownFilter::new(matcher, query.text(), moment))
+    let categories = if query.has_categories() { context.history.categories_generation() } else { 0 };
+    Some(ShownFilter::new(matcher, query.text(), (moment, categories)))
 }
 
 /// The filter that the user typed in a pane's list; pictures outline its matches.
@@ -55,10 +56,10 @@ pub struct ShownFilter {
 
 impl ShownFilter {
     /// Creates the filter from its text and its prepared form. `moment` is the moment on the screen
-    /// if the matches depend on it, else 0.
-    pub fn new(matcher: Arc<Matcher>, text: &str, moment: u64) -> Self {
+    /// if the matches depend on it, else 0; `categories` the generation of the categories.
+    pub fn new(matcher: Arc<Matcher>, text: &str, (moment, categories): (u64, u64)) -> Self {
         let mut hasher = DefaultHasher::new();
-        (text, moment).hash(&mut hasher);
+        (text, moment, categories).hash(&mut hasher);
         Self { matcher, key: hasher.finish() }
     }
 }

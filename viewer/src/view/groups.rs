@@ -1,7 +1,7 @@
 //! Groups of blocks: their colors in the map, and the selected group.
 
 use vramscope_draw::GroupStyle;
-use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::group::{DeviceCategories, GroupBy, Grouping};
 use vramscope_insight::incremental::RecordingIdentity;
 use vramscope_insight::small_map::SmallMap;
 use vramscope_trace::{Definitions, DeviceId, DeviceState, Peak, Recording, Replay};
@@ -21,12 +21,22 @@ pub struct BlockGroupCache {
     /// A number that changes when groups are ordered anew.
     revision: u64,
     groups: SmallMap<GroupBy, BlockGroups>,
+    categories: DeviceCategories,
 }
 
 impl BlockGroupCache {
     /// Returns a number that changes when groups are ordered anew.
     pub const fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Sets the inferred categories of a device, whose blocks are shown from now on.
+    pub(super) fn set_categories(&mut self, categories: &DeviceCategories) {
+        if !self.categories.is_same(categories) {
+            self.categories = categories.clone();
+            self.revision += 1;
+            self.groups.values_mut().for_each(|groups| groups.set_categories(categories));
+        }
     }
 
     /// Returns the groups of a recording. They are ordered by their bytes at the peak of a device:
@@ -41,7 +51,8 @@ impl BlockGroupCache {
         let identity = Some(RecordingIdentity::of(recording));
         let is_loaded = || recording.missing(peak).is_empty();
         if self.identity != identity || (self.is_provisional && is_loaded()) {
-            *self = Self { identity, revision: self.revision + 1, ..Self::default() };
+            let categories = std::mem::take(&mut self.categories);
+            *self = Self { identity, revision: self.revision + 1, categories, ..Self::default() };
         }
         if let Some(groups) = self.groups.get_mut(by) {
             groups.set_first_event(recording.first_event());
@@ -50,9 +61,10 @@ impl BlockGroupCache {
                 self.groups.remove(by);
             }
         }
-        let is_provisional = &mut self.is_provisional;
+        let (is_provisional, categories) = (&mut self.is_provisional, &self.categories);
         self.groups.get_or_insert_with(by, || {
-            let (grouping, mut replay) = (Grouping::of(by, recording), Replay::of_device(device));
+            let grouping = Grouping::of(by, recording).with_categories(categories);
+            let mut replay = Replay::of_device(device);
             *is_provisional |= !is_loaded();
             let known = memory.known();
             let is_at_peak = known.event() == peak && known.device(device).is_some();

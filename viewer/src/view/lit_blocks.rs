@@ -4,7 +4,9 @@ use vramscope_insight::flame::{FlameGraph, StackWeights};
 use vramscope_insight::group::{GroupBy, Grouping, Groupings};
 use vramscope_insight::incremental::RecordingIdentity;
 use vramscope_insight::pools::PartKind;
-use vramscope_trace::{Allocation, AllocationOrigin, AllocationRow, Block, Recording, SiteId};
+use vramscope_trace::{
+    Allocation, AllocationOrigin, AllocationRow, Block, Category, DeviceLifetimes, Recording, SiteId,
+};
 
 use crate::linked_memory::LinkedMemory;
 
@@ -37,32 +39,49 @@ impl LitSites {
     }
 }
 
-/// The properties of a block or an allocation by which it is grouped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockOrigin {
-    origin: AllocationOrigin,
-    /// Bytes, after rounding.
-    size: u64,
-    first_moment: u64,
+/// A block or an allocation that may be lit.
+pub(crate) trait LitBlock: Copy {
+    /// Returns its group.
+    fn group(self, grouping: &mut Grouping) -> u32;
+    /// Returns its category, recorded or inferred.
+    fn category(self, grouping: &Grouping) -> Category;
+    /// Returns its site, and the first moment at which it exists.
+    fn site_and_start(self) -> (SiteId, u64);
 }
 
-impl From<&Block> for BlockOrigin {
-    fn from(block: &Block) -> Self {
-        let origin = AllocationOrigin { site: block.site, stream: block.stream, pool: block.pool };
-        Self { origin, size: block.size, first_moment: block.since_event.saturating_add(1) }
+impl LitBlock for &Block {
+    fn group(self, grouping: &mut Grouping) -> u32 {
+        grouping.group_of(self)
+    }
+    fn category(self, grouping: &Grouping) -> Category {
+        grouping.category_of(self).category
+    }
+    fn site_and_start(self) -> (SiteId, u64) {
+        (self.site, self.since_event.saturating_add(1))
     }
 }
 
-impl From<&Allocation> for BlockOrigin {
-    fn from(one: &Allocation) -> Self {
-        let origin = AllocationOrigin { site: one.site, stream: one.stream, pool: one.pool };
-        Self { origin, size: one.size, first_moment: one.first_moment }
+impl LitBlock for &Allocation {
+    fn group(self, grouping: &mut Grouping) -> u32 {
+        grouping.group_of_allocation(self)
+    }
+    fn category(self, grouping: &Grouping) -> Category {
+        grouping.category_of_allocation(self).category
+    }
+    fn site_and_start(self) -> (SiteId, u64) {
+        (self.site, self.first_moment)
     }
 }
 
-impl From<(&AllocationOrigin, &AllocationRow)> for BlockOrigin {
-    fn from((origin, row): (&AllocationOrigin, &AllocationRow)) -> Self {
-        Self { origin: *origin, size: row.size, first_moment: row.first_moment }
+impl LitBlock for (&DeviceLifetimes, &AllocationOrigin, &AllocationRow) {
+    fn group(self, grouping: &mut Grouping) -> u32 {
+        grouping.group_of_row(self.0, self.1, self.2)
+    }
+    fn category(self, grouping: &Grouping) -> Category {
+        grouping.category_of_row(self.0, self.1, self.2).category
+    }
+    fn site_and_start(self) -> (SiteId, u64) {
+        (self.1.site, self.2.first_moment)
     }
 }
 
@@ -88,36 +107,28 @@ impl<'a> LitBlocks<'a> {
         Self { memory, grouping: groupings.get(by, recording), sites }
     }
 
-    /// Returns true if an allocation is lit.
-    pub(crate) fn has(&mut self, one: impl Into<BlockOrigin>) -> bool {
-        let BlockOrigin { origin, size, first_moment } = one.into();
-        let is_older = self.grouping.is_older(first_moment);
+    /// Returns true if a block is lit.
+    pub(crate) fn has(&mut self, block: impl LitBlock) -> bool {
         match self.memory {
-            LinkedMemory::Group(_, group) => self.grouping.group_of_origin(&origin, size, is_older) == group,
-            LinkedMemory::Part(PartKind::Category(category)) => {
-                self.grouping.category(origin.site, is_older).category == category
-            }
+            LinkedMemory::Group(_, group) => block.group(self.grouping) == group,
+            LinkedMemory::Part(PartKind::Category(category)) => block.category(self.grouping) == category,
             LinkedMemory::Part(_) => self.memory.is_whole(),
-            LinkedMemory::Call { .. } => self.sites.binary_search(&(origin.site, is_older)).is_ok(),
+            LinkedMemory::Call { .. } => {
+                let (site, first_moment) = block.site_and_start();
+                self.sites.binary_search(&(site, self.grouping.is_older(first_moment))).is_ok()
+            }
         }
     }
 }
 
-/// Returns the memory that an allocation is a part of, that of its line first: the groups of all
+/// Returns the memory that a block is a part of, that of its line first: the groups of all
 /// groupings in use, and its category.
-pub(crate) fn memory_of(
-    groupings: &mut Groupings,
-    recording: &Recording,
-    one: impl Into<BlockOrigin>,
-) -> Vec<LinkedMemory> {
-    let BlockOrigin { origin, size, first_moment } = one.into();
+pub(crate) fn memory_of(groupings: &mut Groupings, recording: &Recording, block: impl LitBlock) -> Vec<LinkedMemory> {
     let others = GroupBy::ALL.into_iter().filter(|by| *by != GroupBy::Line && groupings.known(*by).is_some());
     let others: Vec<GroupBy> = others.collect();
     let mut group = |by: GroupBy| {
         let grouping = groupings.get(by, recording);
-        let is_older = grouping.is_older(first_moment);
-        let category = grouping.category(origin.site, is_older).category;
-        (LinkedMemory::Group(by, grouping.group_of_origin(&origin, size, is_older)), category)
+        (LinkedMemory::Group(by, block.group(grouping)), block.category(grouping))
     };
     let (line, category) = group(GroupBy::Line);
     let mut memory = vec![line, LinkedMemory::Part(PartKind::Category(category))];

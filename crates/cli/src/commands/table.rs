@@ -18,6 +18,9 @@ use crate::reports::table::{At, DeviceReport, RowReport, SpanReport, TableReport
 use crate::table;
 use crate::terminal;
 
+/// Maximum number of callers that are printed for a line.
+const MAX_CALLERS: usize = 4;
+
 /// Text after the options in `vramscope table --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -109,6 +112,15 @@ fn rows_text(device: &DeviceReport, arguments: &TableArguments) -> String {
                 escape_controls(&row.name),
             ],
         ));
+        for caller in row.callers.iter().take(MAX_CALLERS) {
+            let name = match caller.name.as_str() {
+                "" => "  no line of the program calls it".to_owned(),
+                name => format!("  called at {}", escape_controls(name)),
+            };
+            let unknown = String::new;
+            let rest = [count(caller.blocks), unknown(), unknown(), unknown(), name];
+            table.add_row(cells(bytes(caller.bytes), unknown(), rest));
+        }
     }
     let hidden = &device.rows[shown..];
     if !hidden.is_empty() {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
+use vramscope_insight::sites::{Caller, LineCallers, is_dominant};
 use vramscope_insight::spans::Marks;
 use vramscope_insight::tables::{GroupTable, SpanRow, SpanTableScan, TableRow, group_table};
 use vramscope_trace::{DeviceId, Recording};
@@ -83,6 +84,19 @@ pub(crate) struct RowReport {
     pub(crate) peak_bytes: u64,
     pub(crate) allocated_bytes: u64,
     pub(crate) allocations: u64,
+    /// Who calls the line that holds more than nine tenths of the live bytes; only of this line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) callers: Vec<CallerReport>,
+}
+
+/// A line of the program that calls another one, in the output of `table --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
+pub(crate) struct CallerReport {
+    /// Empty if no line of the program calls.
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) blocks: u64,
 }
 
 /// A phase, or the spans of one name, in the output of `table --json`.
@@ -130,6 +144,7 @@ impl DeviceReport {
         at: At,
     ) -> Self {
         let definitions = recording.definitions();
+        grouping.set_categories(&history.categories(id));
         let (first, last) = (recording.first_event(), recording.end_event());
         let event = match at {
             At::Peak => recording.series(id).map_or(first, |series| series.peak_allocated().event).clamp(first, last),
@@ -147,6 +162,15 @@ impl DeviceReport {
             while !scan.step(all, definitions, grouping) {}
             [scan.phases(), scan.rows()].map(|rows| rows.iter().map(SpanReport::from).collect())
         });
+        let mut reported: Vec<RowReport> = rows.iter().map(|row| RowReport::new(row, by)).collect();
+        let most = rows.iter().zip(&mut reported).max_by_key(|(row, _)| row.bytes).filter(|_| by == GroupBy::Line);
+        if let (Some((row, reported)), Some(all)) = (most, lifetimes)
+            && is_dominant(row.bytes, total_bytes)
+        {
+            let of_line = all.live_at(event).filter(|one| grouping.group_of_allocation(one) == row.group);
+            let callers = LineCallers::of_allocations(of_line).callers(definitions);
+            reported.callers = callers.into_iter().map(CallerReport::from).collect();
+        }
         let if_by_phase = |rows: Vec<SpanReport>| (by == GroupBy::Phase).then_some(rows);
         Self {
             device: id.0,
@@ -157,7 +181,7 @@ impl DeviceReport {
             blocks,
             allocated_bytes,
             allocations,
-            rows: rows.into_iter().map(|row| RowReport::new(&row, by)).collect(),
+            rows: reported,
             phases: if_by_phase(phases),
             spans: if_by_phase(spans),
         }
@@ -174,7 +198,14 @@ impl RowReport {
             peak_bytes: row.peak_bytes,
             allocated_bytes: row.allocated_bytes,
             allocations: row.allocations,
+            callers: Vec::new(),
         }
+    }
+}
+
+impl From<Caller> for CallerReport {
+    fn from(Caller { name, bytes, blocks }: Caller) -> Self {
+        Self { name, bytes, blocks }
     }
 }
 

@@ -127,7 +127,7 @@ impl AllocationList {
     /// order of their starts. Ages are counted from `moment`.
     #[must_use]
     pub fn history_of(device: DeviceId, address: u64, moment: u64, recording: &Recording) -> Self {
-        let matcher = Query::containing(address).compile(recording, &[]);
+        let matcher = Query::containing(address).compile(recording, &[], None);
         let order = AllocationOrder { key: SortKey::Start, is_descending: false };
         Self::new(device, matcher, Scope::All, order, moment)
     }
@@ -224,7 +224,7 @@ impl AllocationList {
         now: &Now<'_>,
     ) {
         let Some(&AllocationOrigin { site, stream, pool }) = self.origins.get(row.origin as usize) else { return };
-        if !self.matcher.matches_site(site, row.first_moment) {
+        if !self.matcher.matches_site(site) {
             return;
         }
         let needs_address = self.matcher.needs_address() || self.order.key == SortKey::Address;

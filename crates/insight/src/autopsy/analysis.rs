@@ -1,6 +1,7 @@
 //! Finds the cause of each out-of-memory event, in steps.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{
@@ -12,6 +13,7 @@ use super::examination::Examination;
 use super::out_of_memory::OutOfMemory;
 use super::summary::{Facts, summary};
 use crate::failures::{FailureCard, Failures, OomCause};
+use crate::group::{DeviceCategories, RecordingCategories};
 use crate::history::History;
 use crate::spans::Marks;
 use crate::steps::{Steps, find_steps};
@@ -76,6 +78,7 @@ pub struct Autopsy {
     cards: Vec<FailureCard>,
     marks: Marks,
     steps: BTreeMap<DeviceId, Steps>,
+    categories: Option<Arc<RecordingCategories>>,
     lines: Option<Lines>,
     examination: Option<Examination>,
     ooms: Vec<OutOfMemory>,
@@ -92,8 +95,9 @@ impl Autopsy {
     /// Does a part of the work; returns true once all failures are examined. `history` has all
     /// lifetimes of the recording.
     ///
-    /// The longest parts are linear in the number of allocations: about 20 ms for a million, and
-    /// twice that once for a device without spans, to find its steps.
+    /// The longest parts are linear in the number of allocations: about 20 ms for a million, twice
+    /// that once for a device without spans, to find its steps, and once 400 ms, to infer
+    /// categories.
     ///
     /// # Errors
     /// If a chunk cannot be read. A later call tries again.
@@ -110,6 +114,9 @@ impl Autopsy {
                     self.cards = self.failures.cards(recording);
                     self.marks.update(recording);
                     self.lines = Some(Lines::new(recording));
+                    if !self.cards.is_empty() {
+                        self.categories = Some(history.all_categories(recording));
+                    }
                     Phase::Steps(0)
                 }
             },
@@ -183,9 +190,19 @@ impl Autopsy {
         groups.flat_map(|(_, &group)| self.groups[group].iter().copied())
     }
 
-    /// Returns the lines of the program, numbered as in the failures found.
-    pub(super) fn lines(&self, recording: &Recording) -> Lines {
-        self.lines.clone().unwrap_or_else(|| Lines::new(recording))
+    /// Returns the inferred categories of the recording; `None` if no failure needed them.
+    pub(crate) fn categories(&self) -> Option<&Arc<RecordingCategories>> {
+        self.categories.as_ref()
+    }
+
+    /// Returns the lines of the program, numbered as in the failures found, with the categories of
+    /// a device.
+    pub(super) fn lines(&self, recording: &Recording, device: DeviceId) -> Lines {
+        let mut lines = self.lines.clone().unwrap_or_else(|| Lines::new(recording));
+        if let Some(categories) = &self.categories {
+            lines.set_categories(&DeviceCategories::new(categories, device));
+        }
+        lines
     }
 
     /// Groups the next out-of-memory events. Returns the work of the next step.
@@ -225,6 +242,9 @@ impl Autopsy {
             return Ok(Phase::Steps(index + 1));
         };
         let definitions = recording.definitions();
+        if let Some(categories) = &self.categories {
+            lines.set_categories(&DeviceCategories::new(categories, device));
+        }
         let examination = self.examination.get_or_insert_with(|| Examination::new(steps, event));
         if !examination.step(lifetimes, definitions, lines) {
             return Ok(Phase::Examine(index));

@@ -10,7 +10,7 @@ use vramscope_trace::{
 
 use crate::failures::Failure;
 use crate::frames::{frame_label, innermost_own_frame};
-use crate::group::{GroupBy, Grouping, MergedSites};
+use crate::group::{Confidence, DeviceCategories, GroupBy, Grouping, MergedSites};
 use crate::steps::{GroupsByStep, Steps};
 
 /// Maximum number of frames of a stack to examine; deeper recursion repeats them.
@@ -37,8 +37,8 @@ pub struct Holder {
     pub blocks: u64,
 }
 
-/// Names lines of a program and infers categories. In a recording without call stacks, requests are
-/// distinguished by size (a power of two) and stream.
+/// Names lines of a program, and knows the categories of a device's blocks. In a recording without
+/// call stacks, requests are distinguished by size (a power of two) and stream.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     grouping: Grouping,
@@ -53,6 +53,11 @@ impl Lines {
     pub(super) fn new(recording: &Recording) -> Self {
         let grouping = Grouping::of(GroupBy::Line, recording);
         Self { grouping, labels: BTreeMap::new(), unnamed: BTreeMap::new() }
+    }
+
+    /// Sets the inferred categories of a device, whose blocks are examined from now on.
+    pub(super) fn set_categories(&mut self, categories: &DeviceCategories) {
+        self.grouping.set_categories(categories);
     }
 
     /// Returns the number of the line that requested a block.
@@ -120,15 +125,22 @@ impl Lines {
         self.grouping.category_of(block).category
     }
 
-    /// Returns the category of a site, recorded or inferred.
-    pub(super) fn category(&self, site: SiteId) -> Category {
+    /// Returns the category of most bytes that a site requested, recorded or inferred.
+    pub(super) fn category_of_site(&self, site: SiteId) -> Category {
         self.grouping.category(site, false).category
     }
 
-    /// Returns the category of an allocation's site; unknown if it is older than the recording and
-    /// has no stack.
+    /// Returns the category of an allocation, recorded or inferred.
     pub(super) fn category_of_allocation(&self, one: &Allocation) -> Category {
         self.grouping.category_of_allocation(one).category
+    }
+
+    /// Returns the category of an allocation that was recorded or that its stack names; else
+    /// `Unknown`.
+    pub(super) fn named_category(&self, one: &Allocation) -> Category {
+        let known = self.grouping.categories().of_allocation(one);
+        let named = known.filter(|known| known.confidence > Confidence::Likely);
+        named.map_or(Category::Unknown, |known| known.category)
     }
 
     /// Returns live bytes by line and category, most first. They add up to the bytes of `blocks`.

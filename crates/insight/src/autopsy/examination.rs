@@ -202,7 +202,7 @@ fn refined_cause(
     let parameters = oom.category_bytes(Category::Parameter);
     let state = oom.category_bytes(Category::OptimizerState);
     let obtainable = oom.obtainable_bytes();
-    let is_state = lines.category(oom.failure.site) == Category::OptimizerState || state > obtainable / 2;
+    let is_state = lines.category_of_site(oom.failure.site) == Category::OptimizerState || state > obtainable / 2;
     if is_state || state_like_bytes(lifetimes, oom.failure.event, need) > active / 8 {
         return OomCause::OptimizerState;
     }

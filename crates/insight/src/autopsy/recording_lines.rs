@@ -3,18 +3,21 @@
 use vramscope_trace::{Allocation, Category, Definitions, DeviceLifetimes, Recording, SiteId};
 
 use super::contents::{Growing, Lines, calling_frames, common_call, compared_steps, module_calls};
+use crate::group::{DeviceCategories, GroupBy, Grouping, Phase};
 use crate::steps::Steps;
 
 /// [`Lines`] with the definitions of their recording.
 pub(crate) struct RecordingLines<'r> {
     definitions: &'r Definitions,
     lines: Lines,
+    phases: Grouping,
 }
 
 impl<'r> RecordingLines<'r> {
     /// Creates the lines of a recording, without any named so far.
     pub(crate) fn new(recording: &'r Recording) -> Self {
-        Self { definitions: recording.definitions(), lines: Lines::new(recording) }
+        let (lines, phases) = (Lines::new(recording), Grouping::of(GroupBy::Phase, recording));
+        Self { definitions: recording.definitions(), lines, phases }
     }
 
     /// Returns the number of the line that requested an allocation.
@@ -22,15 +25,25 @@ impl<'r> RecordingLines<'r> {
         self.lines.of_allocation(self.definitions, one)
     }
 
-    /// Returns the category of a site, recorded or inferred.
-    pub(crate) fn category(&self, site: SiteId) -> Category {
-        self.lines.category(site)
+    /// Sets the inferred categories of a device, whose allocations are examined from now on.
+    pub(crate) fn set_categories(&mut self, categories: &DeviceCategories) {
+        self.lines.set_categories(categories);
     }
 
-    /// Returns the category of an allocation's site; unknown if it is older than the recording and
-    /// has no stack.
+    /// Returns the category of an allocation, recorded or inferred.
     pub(crate) fn category_of(&self, one: &Allocation) -> Category {
         self.lines.category_of_allocation(one)
+    }
+
+    /// Returns the category of an allocation that was recorded or that its stack names; else
+    /// `Unknown`.
+    pub(crate) fn named_category(&self, one: &Allocation) -> Category {
+        self.lines.named_category(one)
+    }
+
+    /// Returns the phase of a site's requests; `None` if nothing tells.
+    pub(crate) fn phase(&self, site: SiteId) -> Option<Phase> {
+        self.phases.phase_of(site)
     }
 
     /// Returns the calls of the program that led to a request, from the innermost on: file and line

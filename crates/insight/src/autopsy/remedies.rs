@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::Workload;
-use vramscope_trace::{Allocation, Block, ByteSize, Category, Definitions, DeviceLifetimes, DeviceState};
+use vramscope_trace::{Allocation, Block, ByteSize, Category, Definitions, DeviceLifetimes, DeviceState, SiteId};
 
 use super::candidate::{Alternative, Candidate, Change, RemedyKind};
 use super::checkpointing::{ModuleCalls, checkpointed};
@@ -13,6 +13,7 @@ use super::contents::Lines;
 use super::out_of_memory::OutOfMemory;
 use crate::advice::Advisor;
 use crate::failures::OomCause;
+use crate::group::{GroupBy, Grouping, Phase};
 
 /// Maximum number of program lines whose allocations are freed earlier in a trial, one line at a
 /// time.
@@ -182,7 +183,7 @@ impl Candidates<'_> {
                 let is_of_step = one.start_observed && one.first_moment > pair[0] && one.first_moment <= pair[1];
                 // Growing lines may also create memory that a program keeps.
                 let is_kept = matches!(
-                    lines.category(one.site),
+                    lines.category_of_allocation(&one),
                     Category::Parameter | Category::OptimizerState | Category::Workspace
                 );
                 if is_of_step
@@ -232,7 +233,7 @@ impl Candidates<'_> {
     }
 
     /// Returns the alternatives with a half, a quarter and an eighth of the batch. A batch scales
-    /// activations, inputs and the gradients of both.
+    /// activations, inputs, the gradients of both, and temporaries of both passes.
     fn smaller_batch(&self, lines: &Lines) -> Vec<Alternative> {
         let failure = &self.oom.failure;
         if !self.is_of_step() {
@@ -246,24 +247,27 @@ impl Candidates<'_> {
         };
         let kept: BTreeSet<u64> =
             self.device.blocks().filter(|&block| is_kept(block)).map(|block| block.size).collect();
-        let scales = |category: Category, size: u64| match category {
-            Category::Parameter
-            | Category::OptimizerState
-            | Category::Workspace
-            | Category::Temporary
-            | Category::Communication => false,
+        let mut phases = Grouping::new(GroupBy::Phase, 0);
+        phases.update(self.definitions);
+        let scales = |category: Category, site: SiteId, size: u64| match category {
+            Category::Parameter | Category::OptimizerState | Category::Workspace | Category::Communication => false,
             Category::Gradient => !kept.contains(&size),
+            Category::Temporary => match phases.phase_of(site) {
+                Some(Phase::Forward) => true,
+                Some(Phase::Backward) => !kept.contains(&size),
+                Some(Phase::Optimizer | Phase::Other) | None => false,
+            },
             Category::Activation | Category::Input | Category::Cache => true,
             Category::Unknown => !has_stacks && !kept.contains(&size),
         };
-        let request_scales = scales(lines.category(failure.site), failure.rounded_bytes);
+        let request_scales = scales(lines.category_of_site(failure.site), failure.site, failure.rounded_bytes);
         let is_training = self.oom.category_bytes(Category::Activation) > 0 || self.oom.cause == OomCause::Activations;
         if !is_training {
             return Vec::new();
         }
         let (mut requests, mut bytes) = (Vec::new(), if request_scales { failure.rounded_bytes } else { 0 });
         for one in self.allocations().filter(|one| one.start_observed) {
-            if scales(lines.category(one.site), one.size) {
+            if scales(lines.category_of_allocation(&one), one.site, one.size) {
                 requests.push(one.first_moment);
                 if one.is_active_at(failure.event.saturating_sub(1)) {
                     bytes = bytes.saturating_add(one.size);
@@ -288,7 +292,7 @@ impl Candidates<'_> {
         let from = starts.iter().rev().nth(1).copied().filter(|_| !self.oom.is_continued).unwrap_or(0);
         let repeated = starts.last().copied().filter(|_| self.is_followed && !self.oom.is_continued);
         let activations = self.allocations().filter(|one| {
-            one.start_observed && one.first_moment > from && lines.category(one.site) == Category::Activation
+            one.start_observed && one.first_moment > from && lines.category_of_allocation(one) == Category::Activation
         });
         let calls = ModuleCalls::new(self.definitions, activations, from, self.oom.failure.event);
         let alternative = |call: &super::checkpointing::ModuleCall| {
@@ -312,7 +316,7 @@ impl Candidates<'_> {
             return Vec::new();
         }
         let state: Vec<Allocation> =
-            self.allocations().filter(|one| lines.category(one.site) == Category::OptimizerState).collect();
+            self.allocations().filter(|one| lines.category_of_allocation(one) == Category::OptimizerState).collect();
         let bytes = state.iter().map(|one| one.size).sum();
         let requests = state.iter().map(|one| one.first_moment).collect();
         let detail = format!("an optimizer with 8-bit states ({} of states so far)", ByteSize(bytes));
@@ -326,7 +330,8 @@ impl Candidates<'_> {
             return Vec::new();
         }
         let is_parameter = |one: &Allocation| {
-            matches!(lines.category(one.site), Category::Parameter | Category::Unknown) && one.size >= MIN_LINE_BYTES
+            matches!(lines.category_of_allocation(one), Category::Parameter | Category::Unknown)
+                && one.size >= MIN_LINE_BYTES
         };
         let parameters: Vec<Allocation> = self.allocations().filter(is_parameter).collect();
         let bytes = parameters.iter().map(|one| one.size).sum();

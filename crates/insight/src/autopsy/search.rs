@@ -212,7 +212,7 @@ impl RemedySearch {
                 capacity_bytes,
                 is_followed: follows != Horizon::Failure,
             };
-            let mut lines = autopsy.lines(recording);
+            let mut lines = autopsy.lines(recording, oom.failure.device);
             trials = candidates.all(&mut lines).into_iter().map(Trial::new).collect();
         }
         Ok(Self {

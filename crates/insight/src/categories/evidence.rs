@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use vramscope_pool::MIN_BLOCK_BYTES;
 use vramscope_trace::{Allocation, Category, Definitions, DeviceLifetimes, Recording, Site, SiteId};
 
-use super::known::{Confidence, KnownCategory};
 use crate::frames::{Distributed, FactsCache, FrameMark, RecordedStacks, StackFacts};
-use crate::group::{Phase, SiteRequest, phase};
+use crate::group::{Confidence, KnownCategory, Phase, SiteRequest, phase};
 
-/// When an allocation was requested.
+/// The part of a step in which an allocation was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Born {
+pub(super) enum RequestPhase {
     /// Before the recording, or where events are missing.
     Older,
     /// In a module, outside of the backward pass.
@@ -27,7 +26,7 @@ pub(super) enum Born {
 /// What a site tells about its allocations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SiteEvidence {
-    pub(super) born: Born,
+    pub(super) phase: RequestPhase,
     /// The category that was recorded or that the stack names.
     pub(super) known: Option<KnownCategory>,
     /// Whether the stack has a function or a file named after a cache.
@@ -42,7 +41,7 @@ pub(super) struct SiteEvidence {
 
 /// An allocation, as the rules see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
+pub(super) struct RequestEvidence {
     /// The first moment at which it exists.
     pub(super) first: u64,
     /// The first moment after the program freed it; `u64::MAX` if it did not.
@@ -54,10 +53,10 @@ pub(super) struct Request {
     pub(super) stream: u64,
     /// Index in [`Evidence::sites`].
     pub(super) site: u32,
-    pub(super) born: Born,
+    pub(super) phase: RequestPhase,
 }
 
-impl Request {
+impl RequestEvidence {
     /// Returns true if the block is freed by the event after its request.
     pub(super) fn is_momentary(&self) -> bool {
         self.end.saturating_sub(self.first) <= 1
@@ -86,14 +85,31 @@ impl Sites {
 
     /// Returns the index of what an allocation's site tells.
     fn number(&mut self, recording: &Recording, one: &Allocation) -> u32 {
-        let definitions = recording.definitions();
-        let is_older = !one.start_observed || one.first_moment.saturating_sub(1) < recording.first_event();
+        self.number_of_site(recording.definitions(), (one.site, is_older(recording, one)))
+    }
+
+    /// Returns the index of what a site tells about its allocations; the second value tells whether
+    /// they are older than the recording.
+    fn number_of_site(&mut self, definitions: &Definitions, (site, is_older): (SiteId, bool)) -> u32 {
         let (facts, evidence, has_python) = (&mut self.facts, &mut self.evidence, self.recorded.has_python());
-        *self.numbers.entry((one.site, is_older)).or_insert_with(|| {
-            let facts = facts.get(definitions, definitions.site(one.site).stack);
-            evidence.push(site_evidence(definitions, one.site, &facts, (is_older, has_python)));
+        *self.numbers.entry((site, is_older)).or_insert_with(|| {
+            let facts = facts.get(definitions, definitions.site(site).stack);
+            evidence.push(site_evidence(definitions, site, &facts, (is_older, has_python)));
             evidence.len() as u32 - 1
         })
+    }
+
+    /// Returns the category that a request at a site has in all likelihood, as far as the stack
+    /// tells. The second value tells whether it is older than the recording.
+    pub(super) fn expected(&mut self, definitions: &Definitions, site: (SiteId, bool)) -> Option<KnownCategory> {
+        let number = self.number_of_site(definitions, site);
+        let SiteEvidence { known, phase, calls_module, .. } = self.evidence[number as usize];
+        let category = match phase {
+            RequestPhase::Forward if calls_module => Category::Activation,
+            RequestPhase::Backward | RequestPhase::Optimizer if site.0 != SiteId(0) => Category::Temporary,
+            _ => return known,
+        };
+        known.or(Some(KnownCategory { category, confidence: Confidence::Likely }))
     }
 
     /// Returns the category of an allocation that was recorded or that its stack names.
@@ -106,7 +122,7 @@ impl Sites {
 /// The evidence about all allocations of a device.
 pub(super) struct Evidence<'a> {
     /// In the order of their first moments.
-    pub(super) requests: Vec<Request>,
+    pub(super) requests: Vec<RequestEvidence>,
     pub(super) sites: &'a [SiteEvidence],
     /// Whether any stack was recorded.
     pub(super) has_stacks: bool,
@@ -120,14 +136,14 @@ impl<'a> Evidence<'a> {
         let requests = lifetimes.iter().map(|one| {
             let site = sites.number(recording, &one);
             let rounded = one.requested.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES);
-            Request {
+            RequestEvidence {
                 first: one.first_moment,
                 end: one.allocated_until.unwrap_or(u64::MAX),
                 size: rounded.unwrap_or(one.requested),
                 address: one.address,
                 stream: one.stream.0,
                 site,
-                born: sites.evidence[site as usize].born,
+                phase: sites.evidence[site as usize].phase,
             }
         });
         let requests = requests.collect();
@@ -142,7 +158,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns what the site of a request tells.
-    pub(super) fn site(&self, request: &Request) -> &SiteEvidence {
+    pub(super) fn site(&self, request: &RequestEvidence) -> &SiteEvidence {
         &self.sites[request.site as usize]
     }
 }
@@ -156,12 +172,14 @@ fn site_evidence(
 ) -> SiteEvidence {
     let site = definitions.site(id);
     let has = |mark| facts.marks.contains(mark);
-    let born = if is_older { Born::Older } else { born(definitions, site, facts, has_python) };
-    let named = match born {
+    let phase = if is_older { RequestPhase::Older } else { request_phase(definitions, site, facts, has_python) };
+    let named = match phase {
         _ if has(FrameMark::Workspace) => Category::Workspace,
         _ if facts.distributed.is_some() => Category::Communication,
-        Born::Optimizer | Born::Older if has(FrameMark::OptimizerState) => Category::OptimizerState,
-        Born::Forward | Born::Other | Born::Older if has(FrameMark::Parameter) => Category::Parameter,
+        RequestPhase::Optimizer | RequestPhase::Older if has(FrameMark::OptimizerState) => Category::OptimizerState,
+        RequestPhase::Forward | RequestPhase::Other | RequestPhase::Older if has(FrameMark::Parameter) => {
+            Category::Parameter
+        }
         _ if has(FrameMark::DataLoader) => Category::Input,
         _ => Category::Unknown,
     };
@@ -171,7 +189,7 @@ fn site_evidence(
     };
     let known = (category != Category::Unknown).then_some(KnownCategory { category, confidence });
     SiteEvidence {
-        born,
+        phase,
         known,
         names_cache: facts.names_cache(),
         is_sharding: facts.distributed == Some(Distributed::Sharding),
@@ -180,13 +198,18 @@ fn site_evidence(
     }
 }
 
-/// Returns when a site's requests are made.
-fn born(definitions: &Definitions, site: Site, facts: &StackFacts, has_python: bool) -> Born {
+/// Returns true if an allocation is older than the recording, or was made where events are missing.
+pub(super) fn is_older(recording: &Recording, one: &Allocation) -> bool {
+    !one.start_observed || one.first_moment.saturating_sub(1) < recording.first_event()
+}
+
+/// Returns the part of a step in which a site's requests are made.
+fn request_phase(definitions: &Definitions, site: Site, facts: &StackFacts, has_python: bool) -> RequestPhase {
     let lacks_python = facts.frames == 0 && has_python;
     match phase(definitions, SiteRequest { site, facts, lacks_python }) {
-        Some(Phase::Forward) => Born::Forward,
-        Some(Phase::Backward) => Born::Backward,
-        Some(Phase::Optimizer) => Born::Optimizer,
-        Some(Phase::Other) | None => Born::Other,
+        Some(Phase::Forward) => RequestPhase::Forward,
+        Some(Phase::Backward) => RequestPhase::Backward,
+        Some(Phase::Optimizer) => RequestPhase::Optimizer,
+        Some(Phase::Other) | None => RequestPhase::Other,
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use vramscope_trace::Category;
 
-use super::evidence::{Born, Evidence, Request};
-use super::known::{Confidence, KnownCategory};
+use super::evidence::{Evidence, RequestEvidence, RequestPhase};
 use super::passes::{Passes, find_by_live_bytes};
 use super::sizes::Parameters;
+use crate::group::{Confidence, KnownCategory};
 
 /// Bytes that PyTorch requests for the workspaces of cuBLAS and cuBLASLt
 /// (`aten/src/ATen/cuda/CublasHandlePool.cpp`): on GPUs of compute capability 9.0, on others, and
@@ -22,7 +22,7 @@ pub(super) const MIN_KEPT: u64 = 8;
 
 /// The rules at work: the evidence, and what is known so far.
 pub(super) struct Inference<'a> {
-    pub(super) requests: &'a [Request],
+    pub(super) requests: &'a [RequestEvidence],
     pub(super) evidence: &'a Evidence<'a>,
     pub(super) passes: Passes,
     /// The first moment of a pass through the model.
@@ -42,7 +42,7 @@ pub(super) fn categories(evidence: &mut Evidence<'_>) -> Vec<Option<KnownCategor
         find_by_live_bytes(evidence);
     }
     let passes = Passes::new(&evidence.requests);
-    let is_pass = |one: &&Request| matches!(one.born, Born::Forward | Born::Backward);
+    let is_pass = |one: &&RequestEvidence| matches!(one.phase, RequestPhase::Forward | RequestPhase::Backward);
     let first_pass = match evidence.requests.iter().find(is_pass) {
         Some(one) => one.first,
         None if evidence.has_stacks => return known,
@@ -111,7 +111,7 @@ impl Inference<'_> {
     }
 
     /// Returns true if a block lives until the last pass.
-    pub(super) fn lasts(&self, one: &Request) -> bool {
+    pub(super) fn lasts(&self, one: &RequestEvidence) -> bool {
         one.end > self.last_from
     }
 
@@ -140,7 +140,10 @@ impl Inference<'_> {
         for index in self.unknown() {
             let one = &self.requests[index];
             let is_kept = one.end.saturating_sub(one.first) > MIN_KEPT;
-            if is_kept && matches!(one.born, Born::Forward | Born::Other) && self.evidence.site(one).names_cache {
+            if is_kept
+                && matches!(one.phase, RequestPhase::Forward | RequestPhase::Other)
+                && self.evidence.site(one).names_cache
+            {
                 self.known[index] = Some(KnownCategory { category: Category::Cache, confidence: Confidence::Named });
             }
         }
@@ -153,17 +156,17 @@ impl Inference<'_> {
             let one = &self.requests[index];
             let is_kept =
                 one.end == u64::MAX || one.end - one.first > self.evidence.range.1.saturating_sub(one.first) / 2;
-            let is_pass = match one.born {
-                Born::Forward | Born::Backward => one.first >= self.first_pass,
+            let is_pass = match one.phase {
+                RequestPhase::Forward | RequestPhase::Backward => one.first >= self.first_pass,
                 // Without modules, the program itself multiplies matrices.
-                Born::Other => !self.has_modules,
-                Born::Older | Born::Optimizer => false,
+                RequestPhase::Other => !self.has_modules,
+                RequestPhase::Older | RequestPhase::Optimizer => false,
             };
             if !is_kept || !is_pass || !WORKSPACES.contains(&one.size) {
                 continue;
             }
             // The backward pass has a thread of its own, which only stacks tell.
-            let thread = one.born == Born::Backward && self.evidence.has_stacks;
+            let thread = one.phase == RequestPhase::Backward && self.evidence.has_stacks;
             let number = found.entry((one.size, thread, one.stream)).or_default();
             *number += 1;
             let threads = if self.evidence.has_stacks { 1 } else { 2 };
@@ -179,7 +182,7 @@ impl Inference<'_> {
         let mut by_site: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for index in self.unknown() {
             let one = &self.requests[index];
-            if matches!(one.born, Born::Forward | Born::Other) {
+            if matches!(one.phase, RequestPhase::Forward | RequestPhase::Other) {
                 by_site.entry(one.site).or_default().push(index);
             }
         }

@@ -1,8 +1,9 @@
 //! What each allocation is for.
 //!
-//! [`CategoryInference`] gives every allocation of a device one category, with a [`Confidence`]. It
-//! looks at the call stack, and at what a stack cannot tell: how long the block lives, what size it
-//! has, how often its line requests one, and between which passes through the model.
+//! [`infer_categories`] gives every allocation of a recording one category, with a
+//! [`Confidence`](crate::group::Confidence). It looks at the call stack, and at what a stack cannot
+//! tell: how long the block lives, what size it has, how often its line requests one, and between
+//! which passes through the model.
 //!
 //! # Rules
 //!
@@ -37,63 +38,62 @@
 //! the backward pass. Where nothing shows that a model runs, rules 3 to 10 do not apply, and the
 //! category is unknown.
 
+mod category_bytes;
 mod evidence;
 mod gradients;
 mod infer;
-mod known;
 mod model;
 mod passes;
 mod sizes;
 mod steps;
 
-use vramscope_trace::{DeviceLifetimes, Recording};
+use std::sync::Arc;
 
-use evidence::{Evidence, Sites};
-pub use known::{Confidence, KnownCategory};
+use vramscope_trace::{DeviceLifetimes, Lifetimes, Recording};
+
+use crate::group::{KnownCategory, RecordingCategories};
+use category_bytes::BytesBySite;
+use evidence::{Evidence, Sites, is_older};
 pub(crate) use sizes::{SizeCounts, count};
 
-/// Infers the categories of a recording's allocations.
-pub struct CategoryInference<'a> {
-    recording: &'a Recording,
-    sites: Sites,
-}
+/// Maximum number of a device's allocations whose lifetimes are compared, at about 150 bytes each.
+/// Of more, only what the program recorded and what stacks name is known.
+const MAX_COMPARED: usize = 4_000_000;
 
-impl<'a> CategoryInference<'a> {
-    /// Maximum number of a device's allocations whose lifetimes are compared, at about 150 bytes
-    /// each. Of more, only what the program recorded and what stacks name is known.
-    pub const MAX_COMPARED: usize = 4_000_000;
-
-    /// Looks at the stacks of a recording.
-    #[must_use]
-    pub fn new(recording: &'a Recording) -> Self {
-        Self { recording, sites: Sites::new(recording.definitions()) }
+/// Infers the category of every allocation of a recording from the lifetimes of its devices, which
+/// contain all events up to the moment `until`.
+#[must_use]
+pub fn infer_categories(recording: &Recording, lifetimes: &Lifetimes, until: u64) -> Arc<RecordingCategories> {
+    let mut sites = Sites::new(recording.definitions());
+    let mut bytes = BytesBySite::default();
+    let mut found = Vec::new();
+    for (device, lifetimes) in lifetimes.devices() {
+        let known = known_categories(recording, lifetimes, &mut sites);
+        for (one, known) in lifetimes.iter().zip(&known) {
+            bytes.add(&one, is_older(recording, &one), *known);
+        }
+        found.push((device, lifetimes, known));
     }
-
-    /// Infers the categories of a device's allocations.
-    #[must_use]
-    pub fn categories(&mut self, lifetimes: &DeviceLifetimes) -> DeviceCategories {
-        let Self { recording, sites } = self;
-        let known = if lifetimes.len() > Self::MAX_COMPARED {
-            lifetimes.iter().map(|one| sites.known(recording, &one)).collect()
-        } else {
-            infer::categories(&mut Evidence::new(recording, lifetimes, sites))
-        };
-        DeviceCategories { known }
+    let by_site = bytes.largest_categories(recording, &mut sites);
+    let allocations = found.iter().map(|(_, _, known)| known.len()).sum();
+    let mut categories = RecordingCategories::new((recording.first_event(), until), allocations, &by_site);
+    for (device, lifetimes, known) in found {
+        for (one, known) in lifetimes.iter().zip(known) {
+            categories.insert(device, &one, known);
+        }
     }
+    Arc::new(categories)
 }
 
-/// The categories of all allocations of a device.
-#[derive(Clone, Debug, Default)]
-pub struct DeviceCategories {
-    /// In the order of [`DeviceLifetimes::iter`]; `None` for an unknown category.
-    known: Vec<Option<KnownCategory>>,
-}
-
-impl DeviceCategories {
-    /// Returns the category of the allocation with an index in [`DeviceLifetimes::iter`]; `None` if
-    /// it is unknown.
-    #[must_use]
-    pub fn get(&self, index: usize) -> Option<KnownCategory> {
-        self.known.get(index).copied().flatten()
+/// Returns the categories of a device's allocations, in the order of [`DeviceLifetimes::iter`].
+fn known_categories(
+    recording: &Recording,
+    lifetimes: &DeviceLifetimes,
+    sites: &mut Sites,
+) -> Vec<Option<KnownCategory>> {
+    if lifetimes.len() > MAX_COMPARED {
+        lifetimes.iter().map(|one| sites.known(recording, &one)).collect()
+    } else {
+        infer::categories(&mut Evidence::new(recording, lifetimes, sites))
     }
 }

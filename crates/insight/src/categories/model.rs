@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vramscope_trace::Category;
 
-use super::evidence::{Born, Request};
+use super::evidence::{RequestEvidence, RequestPhase};
 use super::infer::{Inference, WORKSPACES};
 use super::sizes::{Parameters, SizeCounts, count};
 
@@ -30,9 +30,9 @@ impl Inference<'_> {
             }
         }
         let first_backward = self.passes.all().first().map_or(self.first_pass, |pass| pass.first);
-        let is_early = |one: &Request| match one.born {
-            Born::Older => true,
-            Born::Other => one.first < self.first_pass.max(first_backward),
+        let is_early = |one: &RequestEvidence| match one.phase {
+            RequestPhase::Older => true,
+            RequestPhase::Other => one.first < self.first_pass.max(first_backward),
             _ => false,
         };
         let early: Vec<usize> = self
@@ -41,7 +41,7 @@ impl Inference<'_> {
             .filter(|index| is_early(&self.requests[*index]) && self.lasts(&self.requests[*index]))
             .collect();
         let (older, own): (Vec<usize>, Vec<usize>) =
-            early.into_iter().partition(|index| self.requests[*index].born == Born::Older);
+            early.into_iter().partition(|index| self.requests[*index].phase == RequestPhase::Older);
         let mut by_address = older;
         by_address.sort_by_key(|index| self.requests[*index].address);
         self.model_memory(&by_address, &gradients);
@@ -72,7 +72,8 @@ impl Inference<'_> {
     fn model_by_pauses(&mut self) {
         // Memory that later steps keep is growth.
         let state_end = self.passes.all().get(1).map_or(self.evidence.range.1, |pass| pass.last);
-        let is_of_model = |one: &Request| self.lasts(one) && one.first <= state_end.min(self.evidence.moment_after(5));
+        let is_of_model =
+            |one: &RequestEvidence| self.lasts(one) && one.first <= state_end.min(self.evidence.moment_after(5));
         let lasting: Vec<usize> =
             self.unknown().into_iter().filter(|index| is_of_model(&self.requests[*index])).collect();
         let moments: Vec<u64> = lasting.iter().map(|index| self.requests[*index].first).collect();
@@ -105,10 +106,12 @@ impl Inference<'_> {
             let is_known = self.parameters.of_size(one.size) > 0;
             let number = seen.entry(one.size).or_default();
             *number += 1;
-            let category = match one.born {
+            let category = match one.phase {
                 _ if trained > 0 && (is_known || *number > trained) => Category::OptimizerState,
-                Born::Older if trained == 0 && !is_known && WORKSPACES.contains(&one.size) => Category::Workspace,
-                Born::Other if trained == 0 && !is_known && one.first >= self.first_pass => continue,
+                RequestPhase::Older if trained == 0 && !is_known && WORKSPACES.contains(&one.size) => {
+                    Category::Workspace
+                }
+                RequestPhase::Other if trained == 0 && !is_known && one.first >= self.first_pass => continue,
                 _ => Category::Parameter,
             };
             self.set(index, category);

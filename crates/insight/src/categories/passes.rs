@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::evidence::{Born, Evidence, Request};
+use super::evidence::{Evidence, RequestEvidence, RequestPhase};
 
 /// A backward pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,11 +23,11 @@ pub(super) struct Passes(Vec<BackwardPass>);
 
 impl Passes {
     /// Finds the backward passes: requests in a row that the backward pass made.
-    pub(super) fn new(requests: &[Request]) -> Self {
+    pub(super) fn new(requests: &[RequestEvidence]) -> Self {
         let mut passes = Vec::new();
         let mut index = 0;
         while index < requests.len() {
-            let length = requests[index..].iter().take_while(|one| one.born == Born::Backward).count();
+            let length = requests[index..].iter().take_while(|one| one.phase == RequestPhase::Backward).count();
             if length > 0 {
                 let range = index..index + length;
                 let (first, last) = (requests[index].first, requests[range.end - 1].first);
@@ -65,17 +65,17 @@ const TURN: (u64, u64) = (3, 10);
 /// Maximum lifetime, in events, of scratch memory, which says nothing about passes.
 const SCRATCH_EVENTS: u64 = 4;
 
-/// Sets [`Born::Backward`] for the requests of a recording without stacks that are made while the
-/// live bytes fall.
+/// Sets [`RequestPhase::Backward`] for the requests of a recording without stacks that are made
+/// while the live bytes fall.
 ///
 /// Only blocks that a step keeps for a while count, and not those of the sizes of memory that
 /// lasts: gradients and the temporaries of an optimizer's step have the parameters' sizes, and rise
 /// while activations fall.
 pub(super) fn find_by_live_bytes(evidence: &mut Evidence<'_>) {
     let (late, half) = (evidence.moment_after(9), evidence.moment_after(5) - evidence.range.0);
-    let lasts = |one: &Request| one.end == u64::MAX || one.end > late && one.end - one.first > half;
-    let is_step = |one: &&Request| !lasts(one) && one.end - one.first > SCRATCH_EVENTS;
-    let bytes = |requests: &mut dyn Iterator<Item = &Request>| -> u64 {
+    let lasts = |one: &RequestEvidence| one.end == u64::MAX || one.end > late && one.end - one.first > half;
+    let is_step = |one: &&RequestEvidence| !lasts(one) && one.end - one.first > SCRATCH_EVENTS;
+    let bytes = |requests: &mut dyn Iterator<Item = &RequestEvidence>| -> u64 {
         requests.fold(0, |sum, one| sum.saturating_add(one.size))
     };
     let lasting: BTreeSet<u64> = evidence.requests.iter().filter(|one| lasts(one)).map(|one| one.size).collect();
@@ -91,10 +91,10 @@ pub(super) fn find_by_live_bytes(evidence: &mut Evidence<'_>) {
         *ended = ended.saturating_add(one.size);
     }
     let falls = falls(&changes);
-    for one in evidence.requests.iter_mut().filter(|one| one.born == Born::Other) {
+    for one in evidence.requests.iter_mut().filter(|one| one.phase == RequestPhase::Other) {
         let after = falls.partition_point(|(from, _)| *from < one.first);
         if after > 0 && one.first <= falls[after - 1].1 {
-            one.born = Born::Backward;
+            one.phase = RequestPhase::Backward;
         }
     }
 }

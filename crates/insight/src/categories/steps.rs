@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use vramscope_trace::Category;
 
-use super::evidence::{Born, Request};
+use super::evidence::{RequestEvidence, RequestPhase};
 use super::infer::{Inference, MIN_KEPT};
 use super::passes::BackwardPass;
 use super::sizes::count;
@@ -30,13 +30,13 @@ impl Inference<'_> {
                 gradients_end[passed] = one.end.max(gradients_end[passed]);
             }
         }
-        let mut lines: BTreeMap<u32, BTreeMap<usize, Vec<Request>>> = BTreeMap::new();
+        let mut lines: BTreeMap<u32, BTreeMap<usize, Vec<RequestEvidence>>> = BTreeMap::new();
         for index in self.unknown() {
             let one = self.requests[index];
             let passed = self.passes.next_index(one.first);
             // Without modules, a forward pass of the program's own may request these sizes.
             let is_outside = self.has_modules || one.first < gradients_end[passed];
-            if one.born == Born::Other && is_outside && self.parameters.has_width_of(one.size) {
+            if one.phase == RequestPhase::Other && is_outside && self.parameters.has_width_of(one.size) {
                 lines.entry(one.site).or_default().entry(passed).or_default().push(one);
             }
         }
@@ -51,7 +51,7 @@ impl Inference<'_> {
 
     /// Returns true if each of the backward passes after the first of some copies begins with a
     /// live one. `by_pass` has the blocks of the copies by the number of passes before them.
-    fn is_always_live(&self, by_pass: &BTreeMap<usize, Vec<Request>>) -> bool {
+    fn is_always_live(&self, by_pass: &BTreeMap<usize, Vec<RequestEvidence>>) -> bool {
         let Some(first) = by_pass.keys().next().copied().filter(|first| *first > 0) else { return false };
         let is_live = |(number, pass): (usize, &BackwardPass)| {
             let blocks = by_pass.range(..=number).flat_map(|(_, blocks)| blocks);
@@ -75,17 +75,19 @@ impl Inference<'_> {
                 None => one.end == u64::MAX,
             };
             let is_scratch = one.is_momentary() && one.size >= MIN_SCRATCH && !kept.contains(&one.size);
-            let category = match one.born {
-                Born::Forward | Born::Backward if is_scratch => Category::Workspace,
-                Born::Backward if self.evidence.site(&one).is_recomputed => Category::Activation,
-                Born::Backward => Category::Temporary,
-                Born::Optimizer if outlives_next || self.outlives_last(&one, half_step) => Category::OptimizerState,
-                Born::Optimizer => Category::Temporary,
-                Born::Other if outlives_next => match copies.get(&(one.site, passed)) {
+            let category = match one.phase {
+                RequestPhase::Forward | RequestPhase::Backward if is_scratch => Category::Workspace,
+                RequestPhase::Backward if self.evidence.site(&one).is_recomputed => Category::Activation,
+                RequestPhase::Backward => Category::Temporary,
+                RequestPhase::Optimizer if outlives_next || self.outlives_last(&one, half_step) => {
+                    Category::OptimizerState
+                }
+                RequestPhase::Optimizer => Category::Temporary,
+                RequestPhase::Other if outlives_next => match copies.get(&(one.site, passed)) {
                     Some(category) => *category,
                     None => continue,
                 },
-                Born::Forward | Born::Other | Born::Older => continue,
+                RequestPhase::Forward | RequestPhase::Other | RequestPhase::Older => continue,
             };
             self.set(index, category);
         }
@@ -93,7 +95,7 @@ impl Inference<'_> {
 
     /// Returns true if a block that is requested after the last backward pass lives for longer than
     /// `half_step` events.
-    fn outlives_last(&self, one: &Request, half_step: u64) -> bool {
+    fn outlives_last(&self, one: &RequestEvidence, half_step: u64) -> bool {
         self.passes.next(one.first).is_none() && one.end.saturating_sub(one.first) > half_step
     }
 
@@ -106,23 +108,23 @@ impl Inference<'_> {
         for index in 0..self.requests.len() {
             let one = self.requests[index];
             let next = self.passes.next_index(one.first);
-            if next != passed || matches!(one.born, Born::Backward | Born::Optimizer) {
+            if next != passed || matches!(one.phase, RequestPhase::Backward | RequestPhase::Optimizer) {
                 (passed, is_before_modules, first_site) = (next, true, None);
             }
-            is_before_modules &= one.born != Born::Forward;
-            if self.known[index].is_some() || one.born == Born::Older {
+            is_before_modules &= one.phase != RequestPhase::Forward;
+            if self.known[index].is_some() || one.phase == RequestPhase::Older {
                 continue;
             }
             let is_kept = self.is_kept_for_backward(&one);
             let mut is_input = false;
             let has_pass = self.has_modules || !self.passes.is_empty();
-            if one.born == Born::Other && is_before_modules && is_kept && has_pass {
+            if one.phase == RequestPhase::Other && is_before_modules && is_kept && has_pass {
                 // Without modules, only the first line of a step is known to come before the pass;
                 // without stacks, only its first request.
                 is_input = self.has_modules || *first_site.get_or_insert(one.site) == one.site;
                 is_before_modules = self.has_modules || is_input && self.evidence.has_stacks;
             }
-            let is_activation = if self.passes.is_empty() { one.born == Born::Forward } else { is_kept };
+            let is_activation = if self.passes.is_empty() { one.phase == RequestPhase::Forward } else { is_kept };
             let category = match () {
                 () if is_input => Category::Input,
                 () if is_activation => Category::Activation,
@@ -135,7 +137,7 @@ impl Inference<'_> {
 
     /// Returns true if a block of the forward pass lives until the backward pass begins; without
     /// backward passes, for some events.
-    fn is_kept_for_backward(&self, one: &Request) -> bool {
+    fn is_kept_for_backward(&self, one: &RequestEvidence) -> bool {
         match self.passes.next(one.first) {
             Some(pass) => one.end > pass.first,
             None if self.passes.is_empty() => one.end.saturating_sub(one.first) > MIN_KEPT / 2,

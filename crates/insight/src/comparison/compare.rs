@@ -15,7 +15,7 @@ use super::moment::{Moment, MomentError};
 use super::ranking::rank;
 use super::site_changes::{SiteChange, SitesOfDevice, SitesOfRecording, site_changes, sites_of_device};
 use crate::difference::{DifferenceRow, MatchingNames, differences};
-use crate::group::{GroupBy, Grouping};
+use crate::group::{DeviceCategories, GroupBy, Grouping, RecordingCategories};
 use crate::history::History;
 use crate::matching::{MatchedSites, churn_by_site};
 use crate::sites::{GroupRow, live_groups};
@@ -182,8 +182,8 @@ pub fn compare(
     };
     let numbers = matched.numbers();
     let mut names = PerRecording {
-        a: Names::new(sides.a.recording, matched.definitions_of_a()),
-        b: Names::new(sides.b.recording, sides.b.recording.definitions()),
+        a: Names::new(sides.a, matched.definitions_of_a()),
+        b: Names::new(sides.b, sides.b.recording.definitions()),
     };
     let all = || {
         let (a, b) = (known_devices(sides.a.recording), known_devices(sides.b.recording));
@@ -191,6 +191,8 @@ pub fn compare(
     };
     let mut comparison = Comparison { devices: Vec::new(), is_matching_limited: matched.is_limited() };
     for device in devices.map_or_else(all, |devices| vec![devices]) {
+        names.a.set_device(device.a);
+        names.b.set_device(device.b);
         let figures = PerRecording {
             a: DeviceFigures::new(sides.a, device.a, RecordingLabel::A, &mut names.a)?,
             b: DeviceFigures::new(sides.b, device.b, RecordingLabel::B, &mut names.b)?,
@@ -235,12 +237,13 @@ fn known_devices(recording: &Recording) -> BTreeSet<DeviceId> {
 struct Names {
     /// By site number, the line of the program that makes the site's requests, as named in B.
     lines: Vec<Arc<str>>,
-    categories: Grouping,
+    by_category: Grouping,
+    categories: Arc<RecordingCategories>,
 }
 
 impl Names {
     /// Creates the names of a recording whose lines are named by `definitions`.
-    fn new(recording: &Recording, definitions: &Definitions) -> Self {
+    fn new(Side { recording, history, .. }: Side<'_>, definitions: &Definitions) -> Self {
         let mut by_line = Grouping::new(GroupBy::Line, recording.first_event());
         by_line.update(definitions);
         let sites = 0..=u32::try_from(definitions.site_count()).unwrap_or(u32::MAX);
@@ -249,7 +252,16 @@ impl Names {
             let group = by_line.group_of_origin(&origin, 0, false);
             by_line.cached_name(definitions, group)
         });
-        Self { lines: lines.collect(), categories: Grouping::of(GroupBy::Category, recording) }
+        Self {
+            lines: lines.collect(),
+            by_category: Grouping::of(GroupBy::Category, recording),
+            categories: history.all_categories(recording),
+        }
+    }
+
+    /// Sets the device whose blocks are named from now on.
+    fn set_device(&mut self, device: DeviceId) {
+        self.by_category.set_categories(&DeviceCategories::new(&self.categories, device));
     }
 }
 
@@ -290,7 +302,7 @@ impl DeviceFigures {
         Ok(Some(Self {
             totals: DeviceTotals::new(recording, device, &states, event, all).map_err(unreadable)?,
             sites: sites_of_device(states.moment, end, &churn),
-            categories: live_groups(states.moment, recording.definitions(), &mut names.categories),
+            categories: live_groups(states.moment, recording.definitions(), &mut names.by_category),
         }))
     }
 }
@@ -305,7 +317,7 @@ fn sites_of<'a>(
 ) -> SitesOfRecording<'a> {
     SitesOfRecording {
         definitions: side.recording.definitions(),
-        grouping: &names.categories,
+        grouping: &names.by_category,
         lines: &names.lines,
         shared_numbers,
         sites: figures.map(|figures| &figures.sites),

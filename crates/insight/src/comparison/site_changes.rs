@@ -7,7 +7,7 @@ use vramscope_trace::{
     Category, Churn, Definitions, DeviceId, DeviceLifetimes, DeviceState, PerRecording, SiteId, frame_name, site_name,
 };
 
-use crate::group::{Grouping, SiteCategory};
+use crate::group::{Grouping, MemoryCategory};
 use crate::matching::RequestedChurn;
 
 /// Maximum number of frames of a call stack that a [`SiteChange`] lists; outer frames beyond are
@@ -41,8 +41,8 @@ pub struct SiteChange {
     pub scope: String,
     /// The recorded category.
     pub category: Category,
-    /// The category, inferred from the stack where it was not recorded.
-    pub inferred_category: SiteCategory,
+    /// The category of most of its bytes, inferred where it was not recorded.
+    pub inferred_category: MemoryCategory,
     /// Up to 64 frames of the call stack as lines, innermost first.
     pub stack: Vec<String>,
     /// Live blocks at the compared moments.
@@ -150,7 +150,7 @@ fn add_blocks(device: &DeviceState, mut add: impl FnMut(SiteId, BlockTotals)) {
 /// One of two recordings whose sites are compared.
 pub(super) struct SitesOfRecording<'a> {
     pub(super) definitions: &'a Definitions,
-    /// Infers the categories of sites.
+    /// Knows the categories of sites.
     pub(super) grouping: &'a Grouping,
     /// By site number, the line of the program that makes the site's requests, as named in B.
     pub(super) lines: &'a [Arc<str>],

@@ -67,7 +67,7 @@ impl CompositionSeries {
         let Some((&first, &last)) = moments.first().zip(moments.last()) else { return layers };
         rows.lifetimes.for_each_active_row(first, last, |row| {
             if is_counted(&row) {
-                let layer = usize::from(self.layer_of(rows.groups.group_of(&row)));
+                let layer = usize::from(self.layer_of(rows.groups.group_of(rows.lifetimes, &row)));
                 let end = index_of(row.active_until.unwrap_or(u64::MAX));
                 if let Some(started) = layers.get_mut(index_of(row.first_moment)) {
                     started[layer] = started[layer].wrapping_add(row.size);

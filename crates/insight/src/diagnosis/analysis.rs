@@ -16,8 +16,8 @@ use super::remedy::settings_trials;
 use super::rule::Rule;
 use super::{copies, growth, optimizer_step, outside, peaks, reserved, segments};
 use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
-use crate::categories::CategoryInference;
 use crate::evidence::Evidence;
+use crate::group::DeviceCategories;
 use crate::history::History;
 use crate::pools::event_walk::{EventWalk, WalkStep};
 use crate::pools::{ReservedBreakdown, device_usage};
@@ -85,7 +85,8 @@ impl Diagnosis {
         // Which requests private pools served is not known without reconstructing the program.
         let defects = defects(recording, &self.settings, &mut |_| BTreeSet::new())?;
         let mut replay = Replay::new();
-        let mut inference = CategoryInference::new(recording);
+        let known = autopsy.categories().cloned();
+        let categories = known.unwrap_or_else(|| history.all_categories(recording));
         let (mut findings, mut unproven, mut devices) = (Vec::new(), Vec::new(), Vec::new());
         for (device, builder) in self.builders {
             let (Some(lifetimes), Some(series)) = (history.lifetimes(device), recording.series(device)) else {
@@ -94,7 +95,9 @@ impl Diagnosis {
             let (steps, profile) = builder.finish();
             let (peak_allocated, peak_reserved) = (series.peak_allocated(), series.peak_reserved());
             let at_peak_reserved = served_peak(&mut replay, recording, device, peak_reserved)?;
-            let peak_contents = categories_at(&mut inference, lifetimes, &steps, peak_allocated.event);
+            let categories = DeviceCategories::new(&categories, device);
+            lines.set_categories(&categories);
+            let peak_contents = categories_at(&categories, lifetimes, &steps, peak_allocated.event);
             let has_failure = autopsy.ooms().iter().any(|oom| oom.failure.device == device);
             let context = Context {
                 recording,

@@ -10,6 +10,7 @@ use super::peak_categories::copies;
 use super::remedy::omitted;
 use crate::autopsy::RecordingLines;
 use crate::categories::{SizeCounts, count};
+use crate::group::Phase;
 
 /// Minimum share of the allocated peak, in percent.
 const MIN_PERCENT: u64 = 10;
@@ -38,7 +39,9 @@ pub(super) enum Copies {
 pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Copies> {
     let definitions = context.recording.definitions();
     let (loaded, deep_copied) = (loaded_sites(definitions), sites_of(definitions, DEEP_COPY));
-    let is_of_pass = |one: &Allocation| matches!(lines.category_of(one), Category::Activation | Category::Gradient);
+    let is_of_pass = |one: &Allocation| {
+        one.start_observed && matches!(lines.phase(one.site), Some(Phase::Forward | Phase::Backward))
+    };
     let first_pass = context.lifetimes.iter().find(is_of_pass)?.first_moment;
     let model = Model::find(context, lines, first_pass)?;
     let is_copy = |one: &Allocation| {
@@ -71,7 +74,8 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
     let is_gone = |one: &Allocation| one.allocated_until.is_some_and(|until| until <= first_pass);
     let is_needless = |one: &Allocation| is_gone(one) || loaded.contains(&one.site);
     // A second model that no line of the program calls. An average of the weights is deep-copied.
-    let is_built = |one: &Allocation| lines.category_of(one) == Category::Parameter && !deep_copied.contains(&one.site);
+    let is_built =
+        |one: &Allocation| lines.named_category(one) == Category::Parameter && !deep_copied.contains(&one.site);
     let is_unused = blocks.iter().all(is_built) && called_lines(context, lines) < 2;
     let finding = finding(context, lines, &blocks, number, is_state, first_pass);
     let is_needless = is_unused || blocks.iter().all(is_needless);
@@ -83,7 +87,7 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
 fn called_lines(context: &Context<'_>, lines: &RecordingLines<'_>) -> usize {
     let from = context.steps.as_slice().last().map_or(0, |step| step.from_event);
     let latest = context.lifetimes.iter().filter(|one| one.first_moment > from);
-    let activations = latest.filter(|one| lines.category_of(one) == Category::Activation);
+    let activations = latest.filter(|one| lines.phase(one.site) == Some(Phase::Forward));
     let calls: BTreeSet<(u32, u32)> = activations.filter_map(|one| lines.outer_module_call(one.site)).collect();
     calls.len()
 }
@@ -146,7 +150,7 @@ impl Model {
         if let Some(model) = of(Self { sizes: older, calls: None }) {
             return Some(model);
         }
-        let parameters = || early().filter(|one| lines.category_of(one) == Category::Parameter);
+        let parameters = || early().filter(|one| lines.named_category(one) == Category::Parameter);
         let calls = lines.calls(parameters().next()?.site);
         let sizes = requested_counts(parameters().filter(|one| lines.calls(one.site) == calls));
         of(Self { sizes, calls: Some(calls) })
@@ -155,14 +159,14 @@ impl Model {
     /// Returns true for a block of the model.
     fn contains(&self, one: &Allocation, lines: &RecordingLines<'_>) -> bool {
         let calls = self.calls.as_ref();
-        calls.is_some_and(|calls| lines.category_of(one) == Category::Parameter && lines.calls(one.site) == *calls)
+        calls.is_some_and(|calls| lines.named_category(one) == Category::Parameter && lines.calls(one.site) == *calls)
     }
 
     /// Returns true if the peak has gradients or the optimizer's state of several models of these
     /// sizes: then none of them is a copy that nothing needs.
     fn has_trained_copies(&self, context: &Context<'_>, lines: &RecordingLines<'_>) -> bool {
         let state = context.peak_contents.iter().map(|(_, one)| one);
-        let state = state.filter(|one| lines.category_of(one) == Category::OptimizerState);
+        let state = state.filter(|one| lines.named_category(one) == Category::OptimizerState);
         let state_copies = copies(&self.sizes, state.map(|one| one.requested));
         let at_peak =
             |category: Category| copies(&self.sizes, context.of_category(category).iter().map(|one| one.requested));
@@ -173,7 +177,8 @@ impl Model {
 /// Returns the sizes of the optimizer's state that steps created, not loaded; `None` if they are
 /// few.
 fn model_state(context: &Context<'_>, lines: &RecordingLines<'_>, loaded: &BTreeSet<SiteId>) -> Option<SizeCounts> {
-    let is_state = |one: &Allocation| lines.category_of(one) == Category::OptimizerState && !loaded.contains(&one.site);
+    let is_state =
+        |one: &Allocation| lines.named_category(one) == Category::OptimizerState && !loaded.contains(&one.site);
     let sizes = requested_counts(context.lifetimes.iter().filter(is_state));
     (sizes.values().sum::<u64>() >= MIN_TENSORS).then_some(sizes)
 }

@@ -12,7 +12,7 @@ use super::finding::{Finding, Problem, Severity};
 use super::remedy::{allocated_once, freed_in_step, omitted};
 use crate::autopsy::{Growing, RecordingLines};
 use crate::frames::{frame_label, innermost_own_frame};
-use crate::group::MergedSites;
+use crate::group::{MergedSites, Phase};
 use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
 
 /// Divisor: growth counts if it is at least a twentieth of the peak.
@@ -203,10 +203,14 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
     let definitions = context.recording.definitions();
     let all_bytes = total_bytes(grown);
     let most = |bytes: u64| bytes > all_bytes / 2;
-    let of_category = |category| total_bytes(grown.iter().filter(|one| lines.category(one.site) == category));
+    let state = total_bytes(grown.iter().filter(|one| lines.named_category(one) == Category::OptimizerState));
+    let is_of_forward_pass = |one: &&Allocation| {
+        lines.phase(one.site) == Some(Phase::Forward) || lines.named_category(one) == Category::Activation
+    };
+    let of_forward_pass = || total_bytes(grown.iter().filter(is_of_forward_pass));
     let has_stacks = has_stacks(definitions, grown);
     let looks_like_state = !has_stacks && look_like_state(context, grown);
-    if most(of_category(Category::OptimizerState)) || looks_like_state {
+    if most(state) || looks_like_state {
         return Problem::GrowthOfOptimizers;
     }
     let mut hooked = 0u64;
@@ -223,7 +227,7 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
     }
     let (recurring, blocks) = in_one_step(context, grown);
     let kinds = if has_stacks { kinds.len() } else { recurring };
-    let is_graph = kinds >= MIN_GRAPH_KINDS && (!has_stacks || most(of_category(Category::Activation)));
+    let is_graph = kinds >= MIN_GRAPH_KINDS && (!has_stacks || most(of_forward_pass()));
     if is_graph {
         let scalars = grown.iter().filter(|one| is_scalar(one)).count();
         let of_losses = grown.iter().filter(|one| is_called_by_loss(definitions, definitions.site(one.site).stack));
@@ -233,7 +237,7 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
     let is_training = !context.of_category(Category::Gradient).is_empty()
         || !context.of_category(Category::OptimizerState).is_empty();
     // Hooks keep a block of several modules in each step, a list keeps one result.
-    let are_activations = blocks > 1 && (!has_stacks || most(of_category(Category::Activation)));
+    let are_activations = blocks > 1 && (!has_stacks || most(of_forward_pass()));
     if are_activations && is_training {
         return Problem::GrowthOfHooks;
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use vramscope_trace::{Allocation, Category, DeviceLifetimes};
 
-use crate::categories::{CategoryInference, Confidence, KnownCategory, SizeCounts, count};
+use crate::categories::{SizeCounts, count};
+use crate::group::{Confidence, DeviceCategories, KnownCategory};
 use crate::steps::Steps;
 
 /// Maximum lifetime of a temporary, in events: some operations, not a pass through the model.
@@ -17,18 +18,16 @@ const MIN_COPY_PERCENT: u64 = 80;
 /// known, blocks that the step frees are temporaries if it frees them soon, else activations. What
 /// a step frees soon after its forward pass, such as logits, is a temporary for this purpose.
 pub(super) fn categories_at(
-    inference: &mut CategoryInference<'_>,
+    categories: &DeviceCategories,
     lifetimes: &DeviceLifetimes,
     steps: &Steps,
     moment: u64,
 ) -> Vec<(Category, Allocation)> {
-    let categories = inference.categories(lifetimes);
     // The end of the step; without steps, the moment after which no temporary lives.
     let until = steps.at(moment).map_or(moment.saturating_add(TEMPORARY_EVENTS), |step| step.to_event);
     let is_freed = |one: &Allocation| one.allocated_until.is_some_and(|end| end <= until);
-    let rows = lifetimes.live_rows_at(moment);
-    let rows = rows.filter_map(|row| Some((categories.get(lifetimes.index_of_row(row)?), lifetimes.row(row)?)));
-    let blocks: Vec<_> = rows.filter(|(_, one)| one.is_allocated_at(moment)).collect();
+    let blocks = lifetimes.live_at(moment).filter(|one| one.is_allocated_at(moment));
+    let blocks: Vec<_> = blocks.map(|one| (categories.of_allocation(&one), one)).collect();
     let is_parameter = |known: &Option<KnownCategory>| known.is_some_and(|known| known.category == Category::Parameter);
     let parameters = blocks.iter().filter(|(known, _)| is_parameter(known));
     let parameter_sizes: BTreeSet<u64> = parameters.map(|(_, one)| one.size).collect();

@@ -10,6 +10,7 @@ use super::finding::{Finding, Problem, Severity, is_share};
 use super::peak_categories::is_temporary;
 use super::remedy::{checkpointed_modules, omitted};
 use crate::autopsy::RecordingLines;
+use crate::group::Phase;
 
 /// Minimum peak whose composition is examined, in bytes: lower peaks fit every GPU.
 const MIN_PEAK_BYTES: u64 = 64 << 20;
@@ -180,7 +181,7 @@ fn gradients_dominate(bytes: u64, parameter_bytes: u64, peak_bytes: u64) -> bool
 
 /// Returns a sentence on the bytes that checkpointing the modules saves at most.
 fn checkpoint_estimate(lines: &RecordingLines<'_>, activations: &[Allocation]) -> String {
-    let in_modules = activations.iter().filter(|one| lines.category(one.site) == Category::Activation);
+    let in_modules = activations.iter().filter(|one| lines.phase(one.site) == Some(Phase::Forward));
     let bytes = total_bytes(in_modules);
     format!(
         "Checkpoint the repeated modules (torch.utils.checkpoint): {} of activations are then computed again in the \

@@ -125,7 +125,7 @@ pub(super) fn without_emptying_cache(context: &Context<'_>) -> Trial {
 /// pass, one for each line that calls modules.
 pub(super) fn checkpointed_modules(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<Trial> {
     let peak = context.peak_allocated.event;
-    let activations = context.lifetimes.iter().filter(|one| lines.category(one.site) == Category::Activation);
+    let activations = context.lifetimes.iter().filter(|one| lines.category_of(one) == Category::Activation);
     let definitions = context.recording.definitions();
     let step = context.steps.at(peak).map_or(0, |step| step.from_event);
     let calls = ModuleCalls::new(definitions, activations, step, peak.saturating_add(1));

@@ -78,13 +78,8 @@ impl EventList {
         if (first, end) == (self.first, self.end) {
             return;
         }
-        let has_changed = self.matcher.update(recording.definitions());
+        self.matcher.update(recording.definitions());
         self.read_again = None;
-        if has_changed {
-            // Everything is searched again.
-            self.matches.remove_before(u64::MAX);
-            (self.searched, self.is_complete) = (0, false);
-        }
         if first > self.first {
             self.matches.remove_before(first / GROUP_EVENTS);
             self.matches.remove(first / GROUP_EVENTS);
@@ -416,7 +411,7 @@ mod tests {
         let query = Query::parse("kind:free").expect("a valid query");
         let mut replay = Replay::new();
         for max_stored in [0, 1000, 3000, 10_000] {
-            let mut list = EventList::new(&recording, query.compile(&recording, &[]), 9000);
+            let mut list = EventList::new(&recording, query.compile(&recording, &[], None), 9000);
             list.matches = Matches::with_max_stored(max_stored);
             while !list.step(&recording, &mut replay, 1).expect("readable").is_finished() {}
             assert_eq!(list.len(), expected.len() as u64);

@@ -5,18 +5,24 @@ use std::collections::BTreeMap;
 use vramscope_trace::{Block, ByteSize, Category, FormatError, Percent, Recording, Replay, stack_name};
 
 use super::card::FailureCard;
-use crate::group::{GroupBy, Grouping};
+use crate::group::{DeviceCategories, GroupBy, Grouping};
 
 /// Returns what filled the device at a failure, by line of the program, and why the request failed:
 /// `2.5 GiB was allocated on device 0, most of it activations (1.9 GiB); the line with most is
 /// train.py:41 (1.2 GiB, 48.0%). At train.py:58 loss, 62 MiB failed because the device was full.`
 ///
-/// A category or a line that is not known is left out. `why` is a [verdict](crate::verdict) on the
+/// `categories` are those of the failure's device. A category or a line that is not known is left
+/// out. `why` is a [verdict](crate::verdict) on the
 /// failure; without one, the allocator's state alone says why it failed.
 ///
 /// # Errors
 /// If a chunk cannot be read.
-pub fn headline(recording: &Recording, card: &FailureCard, why: Option<&str>) -> Result<String, FormatError> {
+pub fn headline(
+    recording: &Recording,
+    categories: &DeviceCategories,
+    card: &FailureCard,
+    why: Option<&str>,
+) -> Result<String, FormatError> {
     let failure = &card.failure;
     let mut replay = Replay::new();
     let state = replay.seek(recording, failure.event - 1)?;
@@ -30,7 +36,7 @@ pub fn headline(recording: &Recording, card: &FailureCard, why: Option<&str>) ->
     if total == 0 {
         return Ok(why);
     }
-    let mut lines = Grouping::of(GroupBy::Line, recording);
+    let mut lines = Grouping::of(GroupBy::Line, recording).with_categories(categories);
     let category = largest_entry(blocks.iter().map(|block| (lines.category_of(block).category, block.size)));
     let category = category.filter(|&(category, _)| category != Category::Unknown).map_or_else(String::new, |known| {
         let (category, bytes) = known;

@@ -4,12 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use vramscope_trace::{
-    AllocationOrigin, Definitions, Frame, FrameOrigin, PoolKey, SiteId, StreamId, frame_origin, short_file_name,
-};
+use vramscope_trace::{AllocationOrigin, Definitions, Frame, FrameOrigin, SiteId, frame_origin, short_file_name};
 
 use super::graph::{Builder, FlameGraph, FlameNodeKind};
-use super::weights::StackWeights;
+use super::weights::{StackKey, StackWeights};
 use crate::frames::FactsCache;
 use crate::group::{GroupBy, Grouping};
 
@@ -37,12 +35,12 @@ impl FlameGraph {
             facts: FactsCache::default(),
             names: HashMap::new(),
         };
-        for (site, before_recording, weight) in weights.iter() {
-            let (group, part) = (group_of(by, site, before_recording), group_of(parts, site, before_recording));
+        for (key, weight) in weights.iter() {
+            let (group, part) = (group_of(by, key), group_of(parts, key));
             let node = match by.by() {
                 GroupBy::Function | GroupBy::Line => {
                     let node = levels.add_group(0, by, group, None);
-                    levels.add_callers(node, site)
+                    levels.add_callers(node, key.site)
                 }
                 GroupBy::Module => {
                     let node = levels.add_module(by, group);
@@ -57,17 +55,19 @@ impl FlameGraph {
                     if by.by() == parts.by() { node } else { levels.add_group(node, parts, part, None) }
                 }
             };
-            levels.tree.add_blocks(node, (site, before_recording), weight);
+            levels.tree.add_blocks(node, key, weight);
         }
         levels.tree.finish()
     }
 }
 
-/// Returns the group of the blocks of a site. A site does not determine the stream, pool or size:
-/// with such a grouping, all blocks get one group.
-fn group_of(grouping: &mut Grouping, site: SiteId, before_recording: bool) -> u32 {
-    let origin = AllocationOrigin { site, stream: StreamId::default(), pool: PoolKey::default() };
-    grouping.group_of_origin(&origin, 0, before_recording)
+/// Returns the group of blocks with a key. A site does not determine the stream, pool or size: with
+/// such a grouping, all blocks get one group.
+fn group_of(grouping: &mut Grouping, StackKey { site, is_older, category }: StackKey) -> u32 {
+    if grouping.by() == GroupBy::Category {
+        return grouping.group_with_category(site, category, is_older);
+    }
+    grouping.group_of_origin(&AllocationOrigin { site, ..AllocationOrigin::default() }, 0, is_older)
 }
 
 /// The tree under construction, with tables to find its nodes.

@@ -8,7 +8,7 @@ use vramscope_trace::sort::{sort_by, sort_by_key};
 use vramscope_trace::{Definitions, Frame, FrameOrigin, SiteId, frame_name};
 
 use super::trie::{StackTrie, TrieNode};
-use super::weights::{StackWeights, Weight};
+use super::weights::{StackKey, StackWeights, Weight};
 use crate::frames::{FactsCache, RecordedStacks, WhyNoStack, frame_label, library_name};
 use crate::group::GroupBy;
 
@@ -68,13 +68,13 @@ pub struct FlameNode {
 /// A tree of call stacks with the bytes that each part of a stack holds.
 ///
 /// ```
-/// use vramscope_insight::flame::{FlameGraph, StackWeights};
+/// use vramscope_insight::flame::{FlameGraph, StackKeys, StackWeights};
 /// use vramscope_trace::{DeviceId, Recording};
 ///
 /// let recording = Recording::new();
 /// let mut state = recording.end_state().clone();
 /// let device = state.device_mut(DeviceId(0));
-/// let weights = StackWeights::live(device, recording.first_event());
+/// let weights = StackWeights::live(device, &StackKeys::new(recording.first_event()));
 /// let graph = FlameGraph::new(recording.definitions(), &weights, true);
 /// assert_eq!(graph.nodes[0].bytes, device.counters().active);
 /// ```
@@ -85,7 +85,7 @@ pub struct FlameGraph {
     pub nodes: Vec<FlameNode>,
     /// The node at which the stack of a site's blocks ends, by its index, separately for blocks
     /// older than the recording (`true`). In ascending order.
-    pub node_by_site: Vec<((SiteId, bool), u32)>,
+    pub node_by_key: Vec<(StackKey, u32)>,
 }
 
 /// A node while the tree is built. Nodes are numbered after their parents; 0 is the root.
@@ -109,8 +109,8 @@ pub(super) struct Builder<'a> {
     trie: StackTrie<'a>,
     pub(super) fold_libraries: bool,
     pub(super) nodes: Vec<BuildNode>,
-    /// See [`FlameGraph::node_by_site`], with the numbers of the nodes.
-    node_by_site: Vec<((SiteId, bool), u32)>,
+    /// See [`FlameGraph::node_by_key`], with the numbers of the nodes.
+    node_by_key: Vec<(StackKey, u32)>,
     /// The number of the node built for a node of the unfolded tree.
     by_trie_node: HashMap<u32, u32>,
     /// The number of the node of a kind below a parent.
@@ -130,16 +130,16 @@ impl FlameGraph {
         let recorded = RecordedStacks::new(definitions);
         let mut facts = FactsCache::default();
         let mut builder = Builder::new(definitions, fold_libraries);
-        for (site, before_recording, weight) in weights.iter() {
-            let stack = definitions.site(site).stack;
+        for (key, weight) in weights.iter() {
+            let stack = definitions.site(key.site).stack;
             let of_stack = facts.get(definitions, stack);
             let node = if of_stack.frames == 0 {
-                builder.no_stack(recorded.why_missing(before_recording))
+                builder.no_stack(recorded.why_missing(key.is_older))
             } else {
                 let end = builder.trie.node_of(stack, of_stack.has_python());
                 builder.node_of(end)
             };
-            builder.add_blocks(node, (site, before_recording), weight);
+            builder.add_blocks(node, key, weight);
         }
         builder.finish()
     }
@@ -149,10 +149,9 @@ impl FlameGraph {
     #[must_use]
     pub fn bytes_of(&self, weights: &StackWeights) -> Vec<u64> {
         let mut bytes = vec![0u64; self.nodes.len()];
-        for (site, before_recording, weight) in weights.iter() {
-            if let Ok(index) = self.node_by_site.binary_search_by_key(&(site, before_recording), |(blocks, _)| *blocks)
-            {
-                let sum = &mut bytes[self.node_by_site[index].1 as usize];
+        for (key, weight) in weights.iter() {
+            if let Ok(index) = self.node_by_key.binary_search_by_key(&key, |(blocks, _)| *blocks) {
+                let sum = &mut bytes[self.node_by_key[index].1 as usize];
                 *sum = sum.saturating_add(weight.bytes);
             }
         }
@@ -170,8 +169,10 @@ impl FlameGraph {
     pub fn sites_below(&self, path_id: u64) -> Vec<(SiteId, bool)> {
         let Some(first) = self.nodes.iter().position(|node| node.path_id == path_id) else { return Vec::new() };
         let nodes = first as u32..self.nodes[first].end;
-        let below = self.node_by_site.iter().filter(|(_, node)| nodes.contains(node));
-        below.map(|(site, _)| *site).collect()
+        let below = self.node_by_key.iter().filter(|(_, node)| nodes.contains(node));
+        let mut sites: Vec<_> = below.map(|(key, _)| (key.site, key.is_older)).collect();
+        sites.dedup();
+        sites
     }
 
     /// Returns the children of a node, largest first.
@@ -194,7 +195,7 @@ impl<'a> Builder<'a> {
             trie: StackTrie::new(definitions),
             fold_libraries,
             nodes: Vec::new(),
-            node_by_site: Vec::new(),
+            node_by_key: Vec::new(),
             by_trie_node: HashMap::new(),
             children: HashMap::new(),
             pending: Vec::new(),
@@ -212,9 +213,9 @@ impl<'a> Builder<'a> {
 
     /// Adds blocks of a site to the node at which their stack ends; the `bool` tells whether they
     /// are older than the recording.
-    pub(super) fn add_blocks(&mut self, node: u32, blocks: (SiteId, bool), weight: Weight) {
+    pub(super) fn add_blocks(&mut self, node: u32, blocks: StackKey, weight: Weight) {
         self.nodes[node as usize].own.add(weight);
-        self.node_by_site.push((blocks, node));
+        self.node_by_key.push((blocks, node));
     }
 
     /// Returns the node for blocks without a stack.
@@ -286,7 +287,7 @@ impl<'a> Builder<'a> {
             let label = node.name.as_ref().map_or_else(|| label(self.definitions, node.kind), |name| name.to_string());
             children[node.parent as usize].push((number, label));
         }
-        let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()), node_by_site: Vec::new() };
+        let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()), node_by_key: Vec::new() };
         let mut indexes = vec![0; self.nodes.len()];
         // The numbers and labels of nodes to write with the index and depth of their parents, the
         // next one last.
@@ -322,8 +323,8 @@ impl<'a> Builder<'a> {
             let parent = graph.nodes[index].parent as usize;
             graph.nodes[parent].end = graph.nodes[parent].end.max(end);
         }
-        graph.node_by_site = self.node_by_site.iter().map(|&(blocks, node)| (blocks, indexes[node as usize])).collect();
-        sort_by_key(&mut graph.node_by_site, |(blocks, _)| *blocks);
+        graph.node_by_key = self.node_by_key.iter().map(|&(blocks, node)| (blocks, indexes[node as usize])).collect();
+        sort_by_key(&mut graph.node_by_key, |(blocks, _)| *blocks);
         graph
     }
 }

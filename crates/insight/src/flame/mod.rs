@@ -10,4 +10,4 @@ mod trie;
 mod weights;
 
 pub use graph::{FlameGraph, FlameNode, FlameNodeKind};
-pub use weights::{StackWeights, Weight};
+pub use weights::{StackKey, StackKeys, StackWeights, Weight};

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use vramscope_trace::{
-    Definitions, Frame, FrameId, FrameOrigin, SiteId, StackId, frame_origin, is_backward_operation, is_python_frame,
+    Definitions, Frame, FrameId, FrameOrigin, SiteId, StackId, frame_origin, is_backward_operation, is_decorator,
+    is_python_frame,
 };
 
 use super::operation::{OperationSource, is_native_name, native_source, python_source, unqualified};
@@ -34,8 +35,6 @@ pub(crate) enum FrameMark {
     Parameter = 4,
     /// Loads data: `torch/utils/data`.
     DataLoader = 8,
-    /// Copies a tensor to another device or type.
-    Copy = 16,
     /// Requests scratch memory of cuBLAS.
     Workspace = 32,
     /// Repeats a forward pass in the backward pass: `torch/utils/checkpoint.py`.
@@ -73,6 +72,8 @@ impl FrameMarks {
 #[derive(Clone, Copy, Debug)]
 struct FrameFacts {
     is_python: bool,
+    /// Whether the frame is of a decorator.
+    is_decorator: bool,
     /// The origin in a stack without Python frames.
     native_origin: FrameOrigin,
     is_backward_operation: bool,
@@ -102,6 +103,7 @@ impl FrameFacts {
         };
         Self {
             is_python,
+            is_decorator: is_python && is_decorator(definitions, frame),
             native_origin,
             is_backward_operation: is_backward_operation(definitions, frame),
             engine,
@@ -201,9 +203,6 @@ fn native_marks(function: &str) -> FrameMarks {
     if ["getCurrentCUDABlas", "getCUDABlas", "CUDABlasLtWorkspace"].iter().any(|part| function.contains(part)) {
         marks.insert(FrameMark::Workspace);
     }
-    if ["at::native::_to_copy", "at::_ops::_to_copy"].iter().any(|part| function.starts_with(part)) {
-        marks.insert(FrameMark::Copy);
-    }
     marks
 }
 
@@ -221,8 +220,11 @@ pub(crate) struct StackFacts {
     innermost_python: FrameId,
     /// The innermost C++ frame outside of the allocator.
     innermost_native: FrameId,
-    /// The innermost Python frame of the program's own code.
+    /// The innermost Python frame of the program's own code; not of a decorator, if there is
+    /// another one.
     own_python: FrameId,
+    /// Whether `own_python` is not of a decorator.
+    is_own_named: bool,
     /// The innermost C++ frame that is the program's own if the stack has no Python frames.
     own_native: FrameId,
     /// The innermost C++ frame that runs one operation of a backward pass.
@@ -271,8 +273,16 @@ impl StackFacts {
     /// in a backward pass without own frames its operation; or else the innermost frame outside of
     /// the allocator, a Python frame if there is one.
     pub(crate) fn best_frame(&self) -> Option<FrameId> {
-        let operation = non_zero(self.backward_operation).filter(|_| !self.has_python());
-        self.innermost_own().or(operation).or(non_zero(self.innermost_python)).or(non_zero(self.innermost_native))
+        self.innermost_own()
+            .or(self.backward_operation())
+            .or(non_zero(self.innermost_python))
+            .or(non_zero(self.innermost_native))
+    }
+
+    /// Returns the innermost C++ frame that runs one operation of a backward pass, if the stack has
+    /// no Python frames.
+    pub(crate) fn backward_operation(&self) -> Option<FrameId> {
+        non_zero(self.backward_operation).filter(|_| !self.has_python())
     }
 
     /// Returns the frame that names the operation, and how; `None` if no frame does.
@@ -292,8 +302,8 @@ impl StackFacts {
             self.distributed = facts.distributed;
             let inside = self.frames_inside_cache.map(|frames| frames.saturating_add(1));
             self.frames_inside_cache = if facts.names_cache { Some(0) } else { inside };
-            if is_own {
-                self.own_python = frame;
+            if is_own && !(facts.is_decorator && self.is_own_named) {
+                (self.own_python, self.is_own_named) = (frame, !facts.is_decorator);
             }
         } else if facts.native_origin != FrameOrigin::Allocator {
             self.innermost_native = frame;
@@ -373,7 +383,6 @@ impl FactsCache {
 /// is none.
 #[must_use]
 pub fn innermost_own_frame(definitions: &Definitions, site: SiteId) -> Option<Frame> {
-    let stack = definitions.site(site).stack;
-    let has_python = definitions.stack(stack).any(|frame| is_python_frame(definitions, frame));
-    definitions.stack(stack).find(|frame| frame_origin(definitions, *frame, has_python) == FrameOrigin::Own)
+    let frame = FactsCache::default().get(definitions, definitions.site(site).stack).innermost_own()?;
+    definitions.frame(frame)
 }

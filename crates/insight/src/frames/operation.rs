@@ -1,12 +1,10 @@
 //! Finds the operation that a stack frame runs, such as `linear` or `aten::mm`, by the rules in
 //! [`group`](crate::group).
 
-use vramscope_trace::short_file_name;
+use vramscope_trace::{backward_node, short_file_name};
 
 /// Beginning of the names of the functions of PyTorch's dispatcher: `at::_ops::mm::call`.
 const DISPATCHER: &str = "at::_ops::";
-/// Namespace before the name of a node of the backward pass, such as `MmBackward0::apply`.
-const BACKWARD_NODES: &str = "autograd::generated::";
 /// Ends of the names of overloads, which are not part of an operation's name.
 const OVERLOADS: [&str; 7] = ["_out", "_memory_format", "_dim", "_int", "_dtype_layout", "_dtype", "_device"];
 
@@ -60,12 +58,9 @@ pub(super) fn python_source(path: &str, is_own: bool) -> OperationSource {
 /// Returns the name of the operation that a frame of the dispatcher or of the backward pass runs:
 /// `mm`, `MmBackward0`. `None` for any other function.
 fn dispatched_name(function: &str) -> Option<&str> {
-    let (rest, ends): (&str, &[&str]) = match function.strip_prefix(DISPATCHER) {
-        Some(rest) => (rest, &["call", "redispatch"]),
-        None => (function.split_once(BACKWARD_NODES)?.1, &["apply"]),
-    };
+    let Some(rest) = function.strip_prefix(DISPATCHER) else { return backward_node(function) };
     let (name, called) = rest.split_once("::")?;
-    ends.iter().any(|end| called.starts_with(end)).then_some(name)
+    ["call", "redispatch"].iter().any(|end| called.starts_with(end)).then_some(name)
 }
 
 /// Returns the name of the operation that a frame runs, as PyTorch's profiler would call it:

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vramscope_trace::{
-    Allocation, AllocationOrigin, AllocationRow, Block, Category, Definitions, Frame, FrameId, PoolKey, Site, SiteId,
-    StackId, StreamId, StringId,
+    Allocation, AllocationOrigin, AllocationRow, Block, Category, Definitions, DeviceLifetimes, PoolKey, Recording,
+    SiteId, StackId, StreamId, StringId,
 };
 
 use super::group_by::GroupBy;
-use super::inference::{Phase, SiteCategory, SiteRequest, category, named_phase, phase};
-use crate::frames::{EnginePhase, FactsCache, OperationSource, RecordedStacks, StackFacts, operation_name};
+use super::memory_category::{CategorySource, KnownCategory, MemoryCategory};
+use super::phase::Phase;
+use super::recording_categories::DeviceCategories;
+use crate::frames::{FactsCache, RecordedStacks};
 
 /// Maximum number of streams or pools that are searched in a list, before the hash table.
 const MAX_FIRST_KEYS: usize = 8;
@@ -31,7 +33,7 @@ pub(super) enum GroupKey {
     File(StringId),
     Module(StringId),
     NoModule,
-    Category(SiteCategory),
+    Category(MemoryCategory),
     Stream(StreamId),
     Pool(PoolKey),
     /// Sizes from this power of two to the next; 64 stands for the size 0.
@@ -44,6 +46,14 @@ pub(super) enum GroupKey {
         /// Whether the operation's backward pass made the request, although the stack is that of
         /// the forward operation.
         is_backward: bool,
+    },
+    /// Requests of the backward pass whose stack is that of the forward operation: the function
+    /// that names it, and the line of the program.
+    Backward {
+        function: StringId,
+        function_file: StringId,
+        file: StringId,
+        line: u32,
     },
     /// Requests without frames, if no other property determines the group.
     NoStack {
@@ -64,16 +74,16 @@ struct BlockProperties {
     before_recording: bool,
 }
 
-/// The group and category of a site's blocks.
+/// What is known about a site's blocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct SiteEntry {
-    /// Group number; 0 where blocks are not grouped by a property of their site.
-    group: u32,
-    category: SiteCategory,
+    /// Group numbers of blocks made by recorded events, and of blocks older than the recording; 0
+    /// where blocks are not grouped by a property of their site. Grouped by category, the groups of
+    /// blocks of unknown category.
+    groups: [u32; 2],
+    /// The category that the program recorded.
+    category: Category,
 }
-
-/// A site's entries: for blocks made by recorded events, and for blocks older than the recording.
-type SiteEntries = [SiteEntry; 2];
 
 /// A mapping from blocks to groups.
 ///
@@ -92,11 +102,13 @@ type SiteEntries = [SiteEntry; 2];
 /// ```
 #[derive(Clone, Debug)]
 pub struct Grouping {
-    by: GroupBy,
+    pub(super) by: GroupBy,
     /// Index of the recording's first event.
     first_event: u64,
     /// By site number, from 0 (the unknown site).
-    sites: Vec<SiteEntries>,
+    sites: Vec<SiteEntry>,
+    /// The inferred categories.
+    categories: DeviceCategories,
     /// The key of each group, by group number.
     pub(super) keys: Vec<GroupKey>,
     /// A representative site of each group, for details; the unknown site if blocks are not grouped
@@ -108,12 +120,15 @@ pub struct Grouping {
     first_keys: Vec<(GroupKey, u32)>,
     /// The group number of each power of two; `None` if no block has had a size in that range.
     by_exponent: [Option<u32>; u64::BITS as usize + 1],
+    /// The group number of each category that was recorded, and that was inferred; `None` if no
+    /// block has had it.
+    by_category: [[Option<u32>; 2]; Category::ALL.len()],
     /// Names of groups that have been asked for, by group number.
     cached_names: Vec<Option<Arc<str>>>,
-    facts: FactsCache,
+    pub(super) facts: FactsCache,
     /// The first function found for each operation that several functions run, by the operation's
     /// name.
-    operations: HashMap<String, StringId>,
+    pub(super) operations: HashMap<String, StringId>,
     pub(super) recorded: RecordedStacks,
 }
 
@@ -126,11 +141,13 @@ impl Grouping {
             by,
             first_event,
             sites: Vec::new(),
+            categories: DeviceCategories::default(),
             keys: Vec::new(),
             representatives: Vec::new(),
             numbers: HashMap::new(),
             first_keys: Vec::new(),
             by_exponent: [None; u64::BITS as usize + 1],
+            by_category: [[None; 2]; Category::ALL.len()],
             cached_names: Vec::new(),
             facts: FactsCache::default(),
             operations: HashMap::new(),
@@ -140,10 +157,34 @@ impl Grouping {
 
     /// Creates a grouping for a recording, with all sites defined so far.
     #[must_use]
-    pub fn of(by: GroupBy, recording: &vramscope_trace::Recording) -> Self {
+    pub fn of(by: GroupBy, recording: &Recording) -> Self {
         let mut grouping = Self::new(by, recording.first_event());
         grouping.update(recording.definitions());
         grouping
+    }
+
+    /// Adds the inferred categories of a device, whose blocks are grouped from now on. Without
+    /// them, only recorded categories are known.
+    #[must_use]
+    pub fn with_categories(mut self, categories: &DeviceCategories) -> Self {
+        self.set_categories(categories);
+        self
+    }
+
+    /// Sets the inferred categories of a device, whose blocks are grouped from now on. Returns true
+    /// if blocks may have moved to other groups, so that stored group numbers are out of date.
+    pub fn set_categories(&mut self, categories: &DeviceCategories) -> bool {
+        if self.categories.is_same(categories) {
+            return false;
+        }
+        self.categories = categories.clone();
+        self.by == GroupBy::Category
+    }
+
+    /// Returns the inferred categories.
+    #[must_use]
+    pub fn categories(&self) -> &DeviceCategories {
+        &self.categories
     }
 
     /// Returns the property by which blocks are grouped.
@@ -190,110 +231,14 @@ impl Grouping {
         let sites = definitions.site_count().saturating_add(1);
         while self.sites.len() < sites {
             let Ok(number) = u32::try_from(self.sites.len()) else { break };
-            let entries = [false, true].map(|before| self.site_entry(definitions, SiteId(number), before));
-            self.sites.push(entries);
+            let groups = [false, true].map(|before| self.site_group(definitions, SiteId(number), before));
+            self.sites.push(SiteEntry { groups, category: definitions.site(SiteId(number)).category });
         }
         changed
     }
 
-    /// Computes the entry of a site.
-    fn site_entry(&mut self, definitions: &Definitions, id: SiteId, before_recording: bool) -> SiteEntry {
-        let site = definitions.site(id);
-        let facts = self.facts.get(definitions, site.stack);
-        let lacks_python = facts.frames == 0 && self.recorded.has_python() && !before_recording;
-        let request = SiteRequest { site, facts: &facts, lacks_python };
-        let category = category(definitions, request);
-        let no_stack = GroupKey::NoStack { before_recording };
-        let key = match self.by {
-            GroupBy::Stream | GroupBy::Pool | GroupBy::Size => return SiteEntry { group: 0, category },
-            GroupBy::Site if Site { compile_context: StringId(0), ..site } == Site::default() => no_stack,
-            GroupBy::Site => GroupKey::Site(id),
-            GroupBy::Module if site.scope == StringId(0) => GroupKey::NoModule,
-            GroupBy::Module => GroupKey::Module(site.scope),
-            GroupBy::Category if category.category == Category::Unknown && facts.frames == 0 => no_stack,
-            GroupBy::Category => GroupKey::Category(category),
-            GroupBy::Phase => phase(definitions, request).map_or(no_stack, GroupKey::Phase),
-            GroupBy::Stack | GroupBy::Function | GroupBy::Line | GroupBy::File | GroupBy::Operation
-                if facts.frames == 0 =>
-            {
-                no_stack
-            }
-            GroupBy::Stack => GroupKey::Stack(site.stack),
-            GroupBy::Function | GroupBy::Line | GroupBy::File => self.frame_key(definitions, &facts),
-            GroupBy::Operation => self.site_operation_key(definitions, site, &facts),
-        };
-        SiteEntry { group: self.number_of(key, id), category }
-    }
-
-    /// Returns the key of a stack with frames, grouped by function, line or file.
-    fn frame_key(&self, definitions: &Definitions, facts: &StackFacts) -> GroupKey {
-        let frame = facts.best_frame().and_then(|frame| definitions.frame(frame));
-        let has_file = |file: &StringId| !matches!(definitions.string(*file), "" | "??");
-        match (self.by, frame) {
-            (GroupBy::Function | GroupBy::Operation, Some(frame)) => {
-                GroupKey::Function { function: frame.function, file: frame.file }
-            }
-            (by, Some(frame)) if has_file(&frame.file) && (frame.line > 0 || by == GroupBy::File) => match by {
-                GroupBy::File => GroupKey::File(frame.file),
-                _ => GroupKey::Line { file: frame.file, line: frame.line },
-            },
-            _ => GroupKey::LibraryOnly,
-        }
-    }
-
-    /// Returns the key of a site with frames, grouped by operation.
-    fn site_operation_key(&mut self, definitions: &Definitions, site: Site, facts: &StackFacts) -> GroupKey {
-        let Some((frame, source)) = facts.operation() else { return self.frame_key(definitions, facts) };
-        let is_backward = source != OperationSource::Dispatcher
-            && facts.engine != Some(EnginePhase::Backward)
-            && named_phase(definitions, site) == Some(Phase::Backward);
-        self.operation_key(definitions, (frame, source), is_backward)
-    }
-
-    /// Returns the key of the operation that a frame names.
-    fn operation_key(
-        &mut self,
-        definitions: &Definitions,
-        (frame, source): (FrameId, OperationSource),
-        is_backward: bool,
-    ) -> GroupKey {
-        let Frame { mut function, mut file, .. } = definitions.frame(frame).unwrap_or_default();
-        if source == OperationSource::Dispatcher {
-            // An operation has a function for each overload, and several for the steps of a call.
-            let name = operation_name(definitions.string(function), "").unwrap_or_default();
-            (function, file) = (*self.operations.entry(name).or_insert(function), StringId(0));
-        }
-        GroupKey::Operation { function, file, is_backward }
-    }
-
-    /// Returns the groups of the operations within which a site's operation runs, each once.
-    ///
-    /// A stack has operations of one kind only, see [`group`](crate::group); functions of the
-    /// program are none. Empty unless blocks are grouped by operation.
-    pub(crate) fn outer_operations(&mut self, definitions: &Definitions, id: SiteId) -> Vec<u32> {
-        let mut outer = Vec::new();
-        let site = definitions.site(id);
-        let facts = self.facts.get(definitions, site.stack);
-        let Some((_, kind)) = facts.operation().filter(|_| self.by == GroupBy::Operation) else { return outer };
-        let own = self.site_operation_key(definitions, site, &facts);
-        let is_backward = matches!(own, GroupKey::Operation { is_backward: true, .. });
-        let kind = kind.max(OperationSource::Python);
-        let mut next = site.stack;
-        while let Some(stack) = definitions.stack_definition(next) {
-            next = stack.caller;
-            if self.facts.operation_source(stack.frame) == kind {
-                let key = self.operation_key(definitions, (stack.frame, kind), is_backward);
-                let group = self.number_of(key, id);
-                if key != own && !outer.contains(&group) {
-                    outer.push(group);
-                }
-            }
-        }
-        outer
-    }
-
     /// Returns the number of the group with this key, giving it the next number if it is new.
-    fn number_of(&mut self, key: GroupKey, representative: SiteId) -> u32 {
+    pub(super) fn number_of(&mut self, key: GroupKey, representative: SiteId) -> u32 {
         *self.numbers.entry(key).or_insert_with(|| {
             self.keys.push(key);
             self.representatives.push(representative);
@@ -313,6 +258,10 @@ impl Grouping {
     /// Returns a block's group.
     #[inline]
     pub fn group_of(&mut self, block: &Block) -> u32 {
+        if self.by == GroupBy::Category {
+            let known = self.categories.of_block(block);
+            return self.group_of_category(block.site, known, self.is_before_recording(block.since_event));
+        }
         self.group(BlockProperties {
             site: block.site,
             stream: block.stream,
@@ -325,6 +274,10 @@ impl Grouping {
     /// Returns an allocation's group.
     #[inline]
     pub fn group_of_allocation(&mut self, one: &Allocation) -> u32 {
+        if self.by == GroupBy::Category {
+            let known = self.categories.of_allocation(one);
+            return self.group_of_category(one.site, known, self.is_older(one.first_moment));
+        }
         self.group(BlockProperties {
             site: one.site,
             stream: one.stream,
@@ -335,9 +288,13 @@ impl Grouping {
     }
 
     /// Returns the group of a row of lifetimes; `origin` is the origin with the row's number, see
-    /// [`DeviceLifetimes::origins`](vramscope_trace::DeviceLifetimes::origins).
+    /// [`DeviceLifetimes::origins`].
     #[inline]
-    pub fn group_of_row(&mut self, origin: &AllocationOrigin, row: &AllocationRow) -> u32 {
+    pub fn group_of_row(&mut self, lifetimes: &DeviceLifetimes, origin: &AllocationOrigin, row: &AllocationRow) -> u32 {
+        if self.by == GroupBy::Category {
+            let known = self.categories.of_row(lifetimes, origin.site, row);
+            return self.group_of_category(origin.site, known, self.is_older(row.first_moment));
+        }
         self.group(BlockProperties {
             site: origin.site,
             stream: origin.stream,
@@ -347,11 +304,16 @@ impl Grouping {
         })
     }
 
-    /// Returns the group of an allocation, from its origin, its size and whether it is
-    /// [older](Self::is_older) than the recording.
+    /// Returns the group of an allocation that is not known, from its origin, its size and whether
+    /// it is [older](Self::is_older) than the recording. Grouped by category, that of most bytes
+    /// with this origin.
     #[inline]
     pub fn group_of_origin(&mut self, origin: &AllocationOrigin, size: u64, before_recording: bool) -> u32 {
         let AllocationOrigin { site, stream, pool } = *origin;
+        if self.by == GroupBy::Category {
+            let known = self.categories.of_site(site, before_recording);
+            return self.group_of_category(site, known, before_recording);
+        }
         self.group(BlockProperties { site, stream, pool, size, before_recording })
     }
 
@@ -371,25 +333,50 @@ impl Grouping {
     /// Returns the category of a block's memory, recorded or inferred.
     #[must_use]
     #[inline]
-    pub fn category_of(&self, block: &Block) -> SiteCategory {
-        self.category(block.site, self.is_before_recording(block.since_event))
+    pub fn category_of(&self, block: &Block) -> MemoryCategory {
+        self.category_of_known(block.site, || self.categories.of_block(block))
     }
 
     /// Returns the category of an allocation's memory, recorded or inferred.
     #[must_use]
     #[inline]
-    pub fn category_of_allocation(&self, one: &Allocation) -> SiteCategory {
-        self.category(one.site, self.is_older(one.first_moment))
+    pub fn category_of_allocation(&self, one: &Allocation) -> MemoryCategory {
+        self.category_of_known(one.site, || self.categories.of_allocation(one))
     }
 
-    /// Returns the category of a site's memory; `before_recording` tells whether the block is older
-    /// than the recording.
+    /// Returns the category of the memory of a row of lifetimes; `origin` is the origin with the
+    /// row's number.
     #[must_use]
     #[inline]
-    pub fn category(&self, site: SiteId, before_recording: bool) -> SiteCategory {
+    pub fn category_of_row(
+        &self,
+        lifetimes: &DeviceLifetimes,
+        origin: &AllocationOrigin,
+        row: &AllocationRow,
+    ) -> MemoryCategory {
+        self.category_of_known(origin.site, || self.categories.of_row(lifetimes, origin.site, row))
+    }
+
+    /// Returns the category of most bytes that a site requested; `before_recording` tells whether
+    /// the blocks are older than the recording.
+    #[must_use]
+    pub fn category(&self, site: SiteId, before_recording: bool) -> MemoryCategory {
+        self.category_of_known(site, || self.categories.of_site(site, before_recording))
+    }
+
+    /// Returns true if the program recorded the category of a site.
+    pub(crate) fn is_recorded(&self, site: SiteId) -> bool {
+        self.sites.get(site.0 as usize).is_some_and(|entry| entry.category != Category::Unknown)
+    }
+
+    /// Returns the category that was recorded for a site, or else `known`.
+    #[inline]
+    fn category_of_known(&self, site: SiteId, known: impl FnOnce() -> Option<KnownCategory>) -> MemoryCategory {
         // An undefined site is the unknown site.
-        let entries = self.sites.get(site.0 as usize).or(self.sites.first());
-        entries.map_or_else(SiteCategory::default, |entries| entries[usize::from(before_recording)].category)
+        match self.sites.get(site.0 as usize).or(self.sites.first()) {
+            Some(SiteEntry { category, .. }) if *category != Category::Unknown => MemoryCategory::recorded(*category),
+            _ => known().into(),
+        }
     }
 
     /// Returns which kinds of stacks the recording contains.
@@ -438,12 +425,56 @@ impl Grouping {
                 }
                 number
             }
-            _ => match self.sites.get(block.site.0 as usize) {
-                Some(entries) => entries[usize::from(block.before_recording)].group,
-                // The site is not defined, or was defined after the last update.
-                None => self.number_of(GroupKey::NoStack { before_recording: block.before_recording }, SiteId(0)),
-            },
+            _ => self.group_of_site(block.site, block.before_recording),
         }
+    }
+
+    /// Returns the group of a site's blocks that recorded events made; `None` if the site is not
+    /// defined, or blocks are not grouped by a property of their site.
+    pub(super) fn known_group(&self, site: SiteId) -> Option<u32> {
+        self.sites.get(site.0 as usize).map(|entry| entry.groups[0])
+    }
+
+    /// Returns the group of a site's block of unknown category, grouped by category.
+    pub(crate) fn group_of_unknown(&mut self, site: SiteId, before_recording: bool) -> u32 {
+        self.group_of_site(site, before_recording)
+    }
+
+    /// Returns the group of a site's blocks, see [`SiteEntry::groups`].
+    #[inline]
+    fn group_of_site(&mut self, site: SiteId, before_recording: bool) -> u32 {
+        match self.sites.get(site.0 as usize) {
+            Some(entry) => entry.groups[usize::from(before_recording)],
+            // The site is not defined, or was defined after the last update.
+            None => self.number_of(GroupKey::NoStack { before_recording }, SiteId(0)),
+        }
+    }
+
+    /// Returns the group of a site's block, grouped by category; `known` is the inferred category.
+    #[inline]
+    fn group_of_category(&mut self, site: SiteId, known: Option<KnownCategory>, before_recording: bool) -> u32 {
+        let category = self.category_of_known(site, || known);
+        self.group_with_category(site, category, before_recording)
+    }
+
+    /// Returns the group of a site's blocks of a category, grouped by category.
+    #[inline]
+    pub(crate) fn group_with_category(
+        &mut self,
+        site: SiteId,
+        category: MemoryCategory,
+        before_recording: bool,
+    ) -> u32 {
+        if category.category == Category::Unknown {
+            return self.group_of_site(site, before_recording);
+        }
+        let index = (category.category as usize, usize::from(category.source == CategorySource::Inferred));
+        if let Some(number) = self.by_category[index.0][index.1] {
+            return number;
+        }
+        let number = self.number_of(GroupKey::Category(category), SiteId(0));
+        self.by_category[index.0][index.1] = Some(number);
+        number
     }
 
     /// Returns the number of the group with a key, for a property that usually has few values.

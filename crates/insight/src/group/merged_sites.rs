@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 
 use vramscope_trace::{
-    Definitions, Frame, FrameId, FrameOrigin, Site, StackId, StringId, frame_origin, is_python_frame,
+    Category, Definitions, Frame, FrameId, FrameOrigin, StackId, StringId, frame_origin, is_python_frame,
 };
 
 use super::group_by::GroupBy;
 use super::grouping::{GroupKey, Grouping};
-use super::inference::SiteCategory;
+use super::phase::{Phase, SiteRequest, phase};
+use crate::frames::FactsCache;
 
 /// Sites that differ only in library frames, which count as one when growth is analysed.
 ///
-/// Merged sites have equal scopes, categories and frames of the program's own code. Sites without a
-/// frame of the program are merged only if all frames are equal. PyTorch calls a module through an
-/// additional frame while the module has hooks, so one line of a program may have two sites, each
-/// of which allocates in a part of the steps only.
+/// Merged sites have equal scopes, recorded categories, phases and frames of the program's own
+/// code. Sites without a frame of the program are merged only if all frames are equal. PyTorch
+/// calls a module through an additional frame while the module has hooks, so one line of a program
+/// may have two sites, each of which allocates in a part of the steps only.
 #[derive(Clone, Debug, Default)]
 pub struct MergedSites {
     /// For each group, the first group that counts as one with it.
@@ -33,12 +34,23 @@ impl MergedSites {
             return Self::default();
         }
         let mut frames = OwnFrameLists::default();
+        let mut facts = FactsCache::default();
+        let has_python = grouping.recorded.has_python();
+        let mut phase_of = |id| {
+            let site = definitions.site(id);
+            let facts = facts.get(definitions, site.stack);
+            phase(definitions, SiteRequest { site, facts: &facts, lacks_python: facts.frames == 0 && has_python })
+        };
         let mut first_groups: HashMap<MergeKey, u32> = HashMap::new();
         let first_of = |(key, group): (&GroupKey, u32)| {
             let GroupKey::Site(id) = *key else { return group };
-            let Site { stack, scope, .. } = definitions.site(id);
-            let category = grouping.category(id, false);
-            let key = MergeKey { scope, category, frames: frames.compared_frames(definitions, stack) };
+            let site = definitions.site(id);
+            let key = MergeKey {
+                scope: site.scope,
+                category: site.category,
+                phase: phase_of(id),
+                frames: frames.compared_frames(definitions, site.stack),
+            };
             *first_groups.entry(key).or_insert(group)
         };
         Self { first: grouping.keys.iter().zip(0..).map(first_of).collect() }
@@ -55,7 +67,8 @@ impl MergedSites {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct MergeKey {
     scope: StringId,
-    category: SiteCategory,
+    category: Category,
+    phase: Option<Phase>,
     frames: ComparedFrames,
 }
 
@@ -132,8 +145,6 @@ impl OwnFrameLists {
 
 #[cfg(test)]
 mod tests {
-    use vramscope_trace::Category;
-
     use super::*;
     use crate::frames::test_definitions::TestSites;
 

@@ -29,27 +29,10 @@
 //!
 //! # Categories
 //!
-//! The recorded category counts. Where none was recorded, as in every PyTorch snapshot, it is
-//! inferred from the stack by the first rule that applies, and marked as inferred:
-//!
-//! 1. *workspace*: a C++ function that gets a cuBLAS handle or workspace;
-//! 2. *optimizer state*: `_init_group` of an optimizer, or the step of SGD, which creates its
-//!    momentum there;
-//! 3. *activation*: a module called in the backward pass by `torch/utils/checkpoint.py`;
-//! 4. *gradient*: everything else in the backward pass, and in a scope `backward`;
-//! 5. *temporary*: everything else in an optimizer's step;
-//! 6. *parameter*: `Module._apply` (`to`, `cuda`, `half`), or `__init__` and `reset_parameters` of
-//!    PyTorch's modules;
-//! 7. *activation*: a module is called;
-//! 8. *input*: a data loader, or a copy to another device outside of modules (visible in C++ stacks
-//!    only);
-//! 9. *gradient*: no frames although Python stacks were recorded (rule 4 of the phases);
-//! 10. *unknown*.
-//!
-//! The rules look at the request only. They cannot tell a result that is kept for the backward pass
-//! from one that is freed at once: both are activations. Without C++ frames, a cuBLAS workspace
-//! looks like a result of the operation that first needed it.
-
+//! The recorded category counts. Where none was recorded, as in every PyTorch snapshot, it is the
+//! one that [`categories`](crate::categories) inferred for the block, and marked as inferred. A
+//! grouping knows inferred categories once they were [set](Grouping::set_categories). Blocks newer
+//! than the inference have the category of most bytes of their site.
 //!
 //! # Operations
 //!
@@ -75,19 +58,24 @@
 mod group_by;
 mod grouping;
 mod groupings;
-mod inference;
+mod memory_category;
 mod merged_sites;
 mod names;
+mod phase;
+mod recording_categories;
+mod site_keys;
 #[cfg(test)]
 mod tests;
 
 pub use group_by::GroupBy;
 pub use grouping::Grouping;
 pub use groupings::Groupings;
-pub use inference::{CategorySource, Phase, SiteCategory, infer_site};
-pub(crate) use inference::{SiteRequest, phase};
+pub use memory_category::{CategorySource, Confidence, KnownCategory, MemoryCategory};
 pub use merged_sites::MergedSites;
 pub use names::{GroupDetails, pool_name, stream_name};
+pub use phase::{Phase, phase_of_site};
+pub(crate) use phase::{SiteRequest, phase};
+pub use recording_categories::{DeviceCategories, RecordingCategories};
 
 #[cfg(doc)]
 use crate::frames::WhyNoStack;

@@ -6,7 +6,7 @@ use vramscope_trace::{
 };
 
 use super::grouping::{GroupKey, Grouping};
-use super::inference::Phase;
+use super::phase::Phase;
 use crate::frames::{StackView, WhyNoStack, operation_name};
 
 /// The name of the group of requests that were made in no scope.
@@ -45,6 +45,12 @@ impl Grouping {
                 if is_backward && !name.contains("ackward") { name + " backward" } else { name }
             }
             GroupKey::Line { file, line } => format!("{}:{line}", short_file_name(definitions.string(file))),
+            GroupKey::Backward { function, function_file, file, line } => {
+                let name = operation_name(definitions.string(function), definitions.string(function_file));
+                let name = name.unwrap_or_else(|| function_name(definitions, function, function_file));
+                let operation = name.strip_suffix(".forward").unwrap_or(&name);
+                format!("backward of {operation} in {}:{line}", short_file_name(definitions.string(file)))
+            }
             GroupKey::File(file) => definitions.string(file).to_owned(),
             GroupKey::Module(scope) => definitions.string(scope).to_owned(),
             GroupKey::NoModule => NO_MODULE.to_owned(),
@@ -87,6 +93,13 @@ impl Grouping {
         }
     }
 
+    /// Returns the phase of a site's requests, grouped by phase; `None` if nothing tells, and for
+    /// other groupings. Requests older than the recording are not meant.
+    #[must_use]
+    pub fn phase_of(&self, site: SiteId) -> Option<Phase> {
+        self.phase(self.known_group(site)?)
+    }
+
     /// Returns true for a group of blocks that lack the property by which blocks are grouped; its
     /// name says why.
     #[must_use]
@@ -113,7 +126,9 @@ impl Grouping {
             GroupKey::Function { function, file } | GroupKey::Operation { function, file, .. } => {
                 (details.function, details.file) = (text(function), text(file));
             }
-            GroupKey::Line { file, line } => (details.file, details.line) = (text(file), line),
+            GroupKey::Line { file, line } | GroupKey::Backward { file, line, .. } => {
+                (details.file, details.line) = (text(file), line);
+            }
             GroupKey::File(file) => details.file = text(file),
             GroupKey::NoStack { before_recording } => {
                 details.why_no_stack = Some(self.recorded.why_missing(before_recording));

@@ -75,7 +75,6 @@ fn each_grouping_names_its_groups() {
         (GroupBy::Line, "train.py:66"),
         (GroupBy::File, "/home/me/train.py"),
         (GroupBy::Module, "step/optimizer"),
-        (GroupBy::Category, "optimizer state (inferred)"),
         (GroupBy::Stream, "stream 0 (default)"),
         (GroupBy::Pool, "default, small"),
         (GroupBy::Size, "512 B–1 KiB"),
@@ -107,7 +106,7 @@ fn groups_without_a_stack_say_why() {
         assert_eq!(name(&sites, by, &unknown), "backward pass (no line recorded)");
         assert_eq!(name(&sites, by, &older), "allocated before recording began");
     }
-    assert_eq!(name(&sites, GroupBy::Category, &unknown), "gradient (inferred)");
+    assert_eq!(name(&sites, GroupBy::Category, &unknown), "backward pass (no line recorded)");
     assert_eq!(name(&sites, GroupBy::Phase, &unknown), "backward");
     assert_eq!(name(&sites, GroupBy::Category, &older), "allocated before recording began");
     assert_eq!(name(&sites, GroupBy::Phase, &older), "allocated before recording began");
@@ -120,7 +119,28 @@ fn backward_operations_are_functions_without_a_line() {
     let frames = [("", 0, "torch::autograd::generated::MmBackward0::apply(X&&)"), ("", 0, "at::empty(long)")];
     let site = sites.stack(&frames);
     assert_eq!(name(&sites, GroupBy::Function, &block(site)), "torch::autograd::generated::MmBackward0::apply");
+    assert_eq!(name(&sites, GroupBy::Line, &block(site)), "MmBackward0");
+    assert_eq!(name(&sites, GroupBy::File, &block(site)), "MmBackward0");
+    let frames = [("/src/libstdc++-v3/src/c++11/thread.cc", 82, "execute_native_thread_routine")];
+    let site = sites.stack(&frames);
     assert_eq!(name(&sites, GroupBy::Line, &block(site)), "library code (no line recorded)");
+    let frames = [("/usr/lib/python3.12/threading.py", 1073, "run"), ("/x/site-packages/lib/load.py", 5, "load_batch")];
+    let site = sites.stack(&frames);
+    assert_eq!(name(&sites, GroupBy::Line, &block(site)), "load_batch (load.py)");
+}
+
+#[test]
+fn backward_requests_with_a_forward_stack_name_the_operation_and_its_line() {
+    let mut sites = TestSites::default();
+    let frames = [
+        ("train.py", 80, "train"),
+        ("/x/site-packages/torch/nn/modules/module.py", 1790, "Module._call_impl"),
+        ("mlp.py", 31, "Mlp.forward"),
+        ("/x/site-packages/torch/nn/modules/linear.py", 134, "Linear.forward"),
+    ];
+    let [forward, backward] = ["net", "backward/net"].map(|scope| sites.site(scope, Category::Unknown, &frames));
+    assert_eq!(name(&sites, GroupBy::Line, &block(forward)), "mlp.py:31");
+    assert_eq!(name(&sites, GroupBy::Line, &block(backward)), "backward of Linear in mlp.py:31");
 }
 
 #[test]

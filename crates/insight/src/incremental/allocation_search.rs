@@ -19,6 +19,8 @@ pub struct AllocationRequest {
     pub order: AllocationOrder,
     /// Number of steps that the filter knows.
     pub steps: usize,
+    /// The generation of the categories, if the filter is about them.
+    pub categories: u64,
     /// The moment, if the result depends on it.
     pub moment: Option<u64>,
     /// The moment up to which the history is complete.
@@ -30,14 +32,15 @@ impl AllocationRequest {
     /// moment unless the caller sets `moment`.
     #[must_use]
     pub fn new(history: &History, device: DeviceId, query: &Query, scope: Scope, order: AllocationOrder) -> Self {
-        let until = history.until();
-        Self { device, filter: query.text().to_owned(), scope, order, steps: 0, moment: None, until }
+        let categories = if query.has_categories() { history.categories_generation() } else { 0 };
+        let (filter, until) = (query.text().to_owned(), history.until());
+        Self { device, filter, scope, order, steps: 0, categories, moment: None, until }
     }
 
     /// Returns true if `other` differs at most in the moment and in how much of the recording is
     /// known.
     fn has_same_terms(&self, other: &Self) -> bool {
-        let terms = |request: &Self| (request.device, request.scope, request.order);
+        let terms = |request: &Self| (request.device, request.scope, request.order, request.categories);
         terms(self) == terms(other) && self.filter == other.filter
     }
 }

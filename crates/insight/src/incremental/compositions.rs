@@ -1,6 +1,6 @@
 //! The live bytes of devices by group over time, built in steps.
 
-use vramscope_trace::{AllocationOrigin, AllocationRow, DeviceId, Recording};
+use vramscope_trace::{AllocationOrigin, AllocationRow, DeviceId, DeviceLifetimes, Recording};
 
 use crate::composition::{CompositionColumn, CompositionSeries, DeviceRows, LayerBytes, RowGroups};
 use crate::group::{GroupBy, Grouping};
@@ -18,8 +18,10 @@ pub struct Composition {
     groups: RowGroups,
     /// The displayed series; `None` until it has been built once.
     shown: Option<CompositionSeries>,
-    /// The series that is being built to replace it.
-    next: Option<CompositionSeries>,
+    /// The series that is being built to replace it, with the groups of its allocations.
+    next: Option<(RowGroups, CompositionSeries)>,
+    /// How often a series was replaced.
+    revision: u64,
     /// The history whose rows were read.
     generation: u64,
     /// The moment up to which `shown` is complete.
@@ -35,7 +37,8 @@ impl Composition {
             grouping: Grouping::of(by, recording),
             groups: RowGroups::default(),
             shown: None,
-            next: Some(CompositionSeries::new(history.first_event())),
+            next: Some((RowGroups::default(), CompositionSeries::new(history.first_event()))),
+            revision: 0,
             generation: history.generation(),
             until: 0,
             used: 0,
@@ -47,24 +50,26 @@ impl Composition {
     fn step(&mut self, recording: &Recording, history: &History, device: DeviceId, max_changes: usize) -> bool {
         let Some(lifetimes) = history.lifetimes(device) else { return true };
         if history.generation() != self.generation {
-            let used = self.used;
-            *self = Self { used, ..Self::new(self.grouping.by(), recording, history) };
+            let (used, revision) = (self.used, self.revision + 1);
+            *self = Self { used, revision, ..Self::new(self.grouping.by(), recording, history) };
         }
-        if self.grouping.update(recording.definitions()) {
+        let has_new_categories = self.grouping.set_categories(&history.categories(device));
+        if self.grouping.update(recording.definitions()) || has_new_categories {
             // Earlier allocations have moved to other groups.
-            self.groups = RowGroups::default();
-            self.next = Some(CompositionSeries::new(history.first_event()));
+            self.next = Some((RowGroups::default(), CompositionSeries::new(history.first_event())));
+        }
+        if let Some((mut groups, mut next)) = self.next.take() {
+            groups.update(&mut self.grouping, lifetimes);
+            if !next.step(&DeviceRows { lifetimes, groups: &groups }, history.until(), max_changes) {
+                self.next = Some((groups, next));
+                return false;
+            }
+            (self.groups, self.shown, self.until) = (groups, Some(next), history.until());
+            self.revision += 1;
+            return true;
         }
         self.groups.update(&mut self.grouping, lifetimes);
         let rows = DeviceRows { lifetimes, groups: &self.groups };
-        if let Some(next) = &mut self.next {
-            if !next.step(&rows, history.until(), max_changes) {
-                return false;
-            }
-            self.shown = self.next.take();
-            self.until = history.until();
-            return true;
-        }
         let Some(shown) = &mut self.shown else { return true };
         if self.until == history.until() {
             return true;
@@ -74,7 +79,7 @@ impl Composition {
             self.until = history.until();
         }
         if shown.is_outdated() {
-            self.next = Some(CompositionSeries::new(history.first_event()));
+            self.next = Some((self.groups.clone(), CompositionSeries::new(history.first_event())));
         }
         is_done && self.next.is_none()
     }
@@ -101,11 +106,11 @@ impl Composition {
         history: &History,
         device: DeviceId,
         moments: &[u64],
-        mut is_counted: impl FnMut((&AllocationOrigin, &AllocationRow)) -> bool,
+        mut is_counted: impl FnMut((&DeviceLifetimes, &AllocationOrigin, &AllocationRow)) -> bool,
     ) -> Option<Vec<LayerBytes>> {
         let (series, rows) = self.source(history, device)?;
         let origins: Vec<AllocationOrigin> = rows.lifetimes.origins().collect();
-        Some(series.layers_at(&rows, moments, |row| is_counted((&origins[row.origin as usize], row))))
+        Some(series.layers_at(&rows, moments, |row| is_counted((rows.lifetimes, &origins[row.origin as usize], row))))
     }
 
     /// Returns the composition over time, and the allocations from which it was built; `None` until
@@ -132,10 +137,11 @@ impl Composition {
         &mut self.grouping
     }
 
-    /// Returns the moment up to which the composition is complete.
+    /// Returns numbers that change with the composition: the moment up to which it is complete, and
+    /// how often it was replaced.
     #[must_use]
-    pub fn until(&self) -> u64 {
-        self.until
+    pub fn version(&self) -> [u64; 2] {
+        [self.until, self.revision]
     }
 }
 

@@ -15,6 +15,8 @@ struct SearchKey {
     identity: RecordingIdentity,
     query: String,
     steps: Arc<[u64]>,
+    /// The generation of the categories, if the query is about them.
+    categories: u64,
 }
 
 /// A search for the events that match a filter, continued in parts.
@@ -42,15 +44,17 @@ impl EventSearch {
     /// `cursor`. `steps` are the moments at which steps begin.
     pub fn found_events<'a>(
         &'a mut self,
-        recording: &'a Recording,
+        (recording, history): (&'a Recording, &History),
         query: &Query,
         steps: Arc<[u64]>,
         cursor: u64,
     ) -> FoundEvents<'a> {
-        let source = SearchKey { identity: RecordingIdentity::of(recording), query: query.text().to_owned(), steps };
+        let categories = if query.has_categories() { history.categories_generation() } else { 0 };
+        let identity = RecordingIdentity::of(recording);
+        let source = SearchKey { identity, query: query.text().to_owned(), steps, categories };
         let kept = self.kept.take().filter(|(known, _)| *known == source);
         let (_, list) = self.kept.insert(kept.unwrap_or_else(|| {
-            let matcher = query.compile(recording, &source.steps);
+            let matcher = query.compile(recording, &source.steps, history.inferred_categories());
             let list = EventList::new(recording, matcher, cursor);
             (source, list)
         }));

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 
 use vramscope_trace::{DeviceId, DeviceLifetimes, Recording};
 
-use crate::group::SiteCategory;
+use crate::group::MemoryCategory;
 use crate::history::History;
 use crate::spans::Marks;
 
@@ -80,17 +80,17 @@ pub struct DeviceHistory<'a> {
 
 /// The category that all allocations of a group have, by group number; `None` if they differ.
 #[derive(Clone, Debug, Default)]
-struct Categories(HashMap<u32, Option<SiteCategory>>);
+struct Categories(HashMap<u32, Option<MemoryCategory>>);
 
 impl Categories {
     /// Adds the category of an allocation of a group.
-    fn add(&mut self, group: u32, category: SiteCategory) {
+    fn add(&mut self, group: u32, category: MemoryCategory) {
         let common = self.0.entry(group).or_insert(Some(category));
         *common = common.filter(|&common| common == category);
     }
 
     /// Returns the category of a group's allocations; `None` if they differ.
-    fn get(&self, group: u32) -> Option<SiteCategory> {
+    fn get(&self, group: u32) -> Option<MemoryCategory> {
         self.0.get(&group).copied().flatten()
     }
 }

@@ -19,6 +19,8 @@ const KEPT_COMPARISONS: usize = 4;
 struct StepsKey {
     device: DeviceId,
     generation: u64,
+    /// The generation of the categories.
+    categories: u64,
     step_span: Option<String>,
 }
 
@@ -81,7 +83,12 @@ impl StepAnalysis {
     pub fn update(&mut self, source: &DeviceHistory<'_>) -> bool {
         let until = source.history.until();
         let step_span = source.step_span.map(str::to_owned);
-        let key = StepsKey { device: source.device, generation: source.history.generation(), step_span };
+        let key = StepsKey {
+            device: source.device,
+            generation: source.history.generation(),
+            categories: source.history.categories_generation(),
+            step_span,
+        };
         let is_same = self.key.as_ref() == Some(&key);
         let is_quiet = std::mem::replace(&mut self.seen_until, until) == until;
         if is_same {

@@ -6,8 +6,9 @@ use super::{DeviceHistory, EVENTS_PER_CALL, GROWTH_DIVISOR};
 use crate::group::{GroupBy, Grouping};
 use crate::tables::{GroupTableScan, SpanTableScan};
 
-/// The inputs of the tables by group and span: device, generation of the history, and grouping.
-type TableKey = (DeviceId, u64, GroupBy);
+/// The inputs of the tables by group and span: device, generations of the history and its
+/// categories, and grouping.
+type TableKey = (DeviceId, [u64; 2], GroupBy);
 
 /// The cached tables of peaks and allocations by group, and of the bytes around phases and spans.
 #[derive(Default)]
@@ -34,7 +35,7 @@ impl TableAnalysis {
         is_unfinished: &mut bool,
     ) -> Option<(&GroupTableScan, &SpanTableScan)> {
         let DeviceHistory { recording, marks, history, device, lifetimes, .. } = *source;
-        let key = (device, history.generation(), by);
+        let key = (device, [history.generation(), history.categories_generation()], by);
         if self.key != Some(key) {
             *self = Self { key: Some(key), ..Self::default() };
         }

@@ -6,7 +6,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Churn, DeviceId};
 
 use super::{Categories, DeviceHistory, EVENTS_PER_CALL};
-use crate::group::{GroupBy, Grouping, SiteCategory};
+use crate::group::{GroupBy, Grouping, MemoryCategory};
 use crate::temporaries::{TemporaryGroup, temporaries_by_group};
 
 /// The definition of the temporaries to count: where they are allocated and how soon they are
@@ -72,7 +72,7 @@ impl Sums {
 #[derive(Clone, Debug, Default)]
 pub struct TemporaryRows {
     /// The groups, most bytes first, with the category that all of a group's temporaries have.
-    pub groups: Vec<(TemporaryGroup, Option<SiteCategory>)>,
+    pub groups: Vec<(TemporaryGroup, Option<MemoryCategory>)>,
     /// Number of all allocations in the range.
     pub all_allocations: u64,
     /// Bytes of all allocations in the range.
@@ -85,8 +85,8 @@ pub struct TemporaryRows {
 /// grows.
 #[derive(Default)]
 pub struct TemporaryScan {
-    /// Device and generation of the history, and the search, whose end may change.
-    key: Option<(DeviceId, u64, TemporarySearch)>,
+    /// Device, generations of the history and its categories, and the search, whose end may change.
+    key: Option<(DeviceId, [u64; 2], TemporarySearch)>,
     /// The moment up to which allocations are counted for good: all that are freed soon have been.
     counted: u64,
     sums: Sums,
@@ -102,7 +102,8 @@ impl TemporaryScan {
         grouping: &mut Grouping,
     ) -> TemporaryRows {
         // A search up to a later event continues this one.
-        let key = (source.device, source.history.generation(), TemporarySearch { to_event: 0, ..search });
+        let generations = [source.history.generation(), source.history.categories_generation()];
+        let key = (source.device, generations, TemporarySearch { to_event: 0, ..search });
         let to = search.to_event.min(source.history.until());
         if self.key != Some(key) || self.counted > to {
             *self = Self { key: Some(key), counted: search.from_event, sums: Sums::default() };

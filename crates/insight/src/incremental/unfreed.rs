@@ -3,7 +3,7 @@
 use vramscope_trace::{Allocation, DeviceId};
 
 use super::{Categories, DeviceHistory, StepAnalysis};
-use crate::group::{GroupBy, Grouping, SiteCategory};
+use crate::group::{GroupBy, Grouping, MemoryCategory};
 use crate::leaks::{Leak, LeakSearch, UnfreedGroup, largest_unfreed, leaks, unfreed_by_group};
 use crate::steps::GrowingGroups;
 
@@ -26,7 +26,7 @@ struct UnfreedKey {
 #[derive(Clone, Debug, Default)]
 pub struct UnfreedRows {
     /// By group, most bytes first, with the category that all of a group's allocations have.
-    pub groups: Vec<(UnfreedGroup, Option<SiteCategory>)>,
+    pub groups: Vec<(UnfreedGroup, Option<MemoryCategory>)>,
     /// The largest of them, largest first.
     pub largest: Vec<Allocation>,
 }

@@ -238,12 +238,12 @@ mod tests {
     use vramscope_trace::FreeSpace;
 
     use super::*;
-    use crate::group::{CategorySource, SiteCategory};
+    use crate::group::{CategorySource, MemoryCategory};
 
     /// Returns the live blocks of a line with bytes by category.
     fn line(group: u32, name: &str, categories: &[(Category, CategorySource, u64)]) -> GroupRow {
-        let categories: Vec<(SiteCategory, u64)> =
-            categories.iter().map(|&(category, source, bytes)| (SiteCategory { category, source }, bytes)).collect();
+        let categories: Vec<(MemoryCategory, u64)> =
+            categories.iter().map(|&(category, source, bytes)| (MemoryCategory { category, source }, bytes)).collect();
         let bytes = categories.iter().map(|(_, bytes)| bytes).sum();
         let (pending_bytes, requested_bytes, blocks, share) = (0, bytes, 1, 0.0);
         GroupRow { group, name: name.into(), categories, bytes, pending_bytes, requested_bytes, blocks, share }

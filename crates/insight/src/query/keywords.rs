@@ -99,7 +99,7 @@ pub const KEYWORDS: &[Keyword] = &[
         KeywordKind::Category,
         "category",
         &["cat"],
-        "What the memory is for, recorded or inferred from the stack; several with commas",
+        "What the memory is for, recorded or inferred; several with commas",
         &[
             "unknown",
             "parameter",

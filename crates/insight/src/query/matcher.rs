@@ -1,12 +1,17 @@
 //! A query prepared for a recording, which matches blocks, allocations and events.
 
+use std::sync::Arc;
+
 use vramscope_trace::{
-    Allocation, Block, Definitions, DeviceId, Event, EventKind, EventType, PoolKey, Recording, SiteId, StreamId,
+    Allocation, Block, Category, Definitions, DeviceId, Event, EventKind, EventType, PoolKey, Recording, SiteId,
+    StreamId,
 };
 
-use super::condition::{BlockUse, Condition, Span, event_type_bit};
-use super::site_bits::{EventMemory, SiteBits};
+use super::block_categories::BlockCategories;
+use super::condition::{BlockUse, Condition, Span, category_bit, event_type_bit};
+use super::site_bits::SiteBits;
 use super::terms::Query;
+use crate::group::RecordingCategories;
 use crate::history::History;
 
 /// The moment from which ages are counted, and the times of all moments.
@@ -37,12 +42,14 @@ struct ItemTerm {
 
 /// A [`Query`] prepared for a recording by [`Query::compile`].
 ///
-/// Matching a block or an allocation costs a lookup for all terms about text, sites and categories
-/// together, and a comparison for each other term.
+/// Matching a block or an allocation costs a lookup for all terms about text and sites together,
+/// and a comparison for each other term.
 #[derive(Clone, Debug, Default)]
 pub struct Matcher {
     sites: SiteBits,
     terms: Vec<ItemTerm>,
+    /// The categories of blocks; empty if no term is about them.
+    categories: BlockCategories,
     /// The moments at which training steps begin, ascending.
     steps: Vec<u64>,
     matches_everything: bool,
@@ -52,18 +59,28 @@ pub struct Matcher {
 
 impl Query {
     /// Prepares the query for a recording. `steps` are the moments at which training steps begin,
-    /// in ascending order; without them, no age in steps matches.
+    /// in ascending order; without them, no age in steps matches. Without `categories`, only
+    /// recorded categories are known.
     #[must_use]
-    pub fn compile(&self, recording: &Recording, steps: &[u64]) -> Matcher {
+    pub fn compile(
+        &self,
+        recording: &Recording,
+        steps: &[u64],
+        categories: Option<&Arc<RecordingCategories>>,
+    ) -> Matcher {
         let about_site = self.terms().iter().filter(|term| SiteBits::is_about_site(&term.condition));
         let others = self.terms().iter().filter(|term| !SiteBits::is_about_site(&term.condition));
         let terms: Vec<ItemTerm> =
             others.map(|term| ItemTerm { condition: term.condition.clone(), is_negated: term.is_negated }).collect();
         let about_site = about_site.map(|term| (term.condition.clone(), term.is_negated));
+        let has_categories = terms.iter().any(|term| matches!(term.condition, Condition::Categories(_)));
         let mut matcher = Matcher {
-            sites: SiteBits::new(about_site, recording.first_event()),
+            sites: SiteBits::new(about_site),
+            categories: if has_categories { BlockCategories::new(categories) } else { BlockCategories::default() },
             needs_freed_block: self.terms().iter().any(|term| depends_on_freed_block(&term.condition)),
-            needs_address: terms.iter().any(|term| matches!(term.condition, Condition::Address(_))),
+            needs_address: terms
+                .iter()
+                .any(|term| matches!(term.condition, Condition::Address(_) | Condition::Categories(_))),
             terms,
             steps: steps.to_vec(),
             matches_everything: self.is_empty(),
@@ -112,6 +129,8 @@ trait Item {
     fn life(&self) -> Option<(u64, Option<u64>)>;
     /// Returns the item's lifetime in nanoseconds; `u64::MAX` if it has not ended.
     fn life_ns(&self) -> Option<u64>;
+    /// Returns the category of the item's memory; `None` if that is not known to exist.
+    fn category(&self, categories: &BlockCategories) -> Option<Category>;
 }
 
 /// An active block of a device at a moment.
@@ -163,6 +182,9 @@ impl Item for BlockItem<'_> {
     }
     fn life_ns(&self) -> Option<u64> {
         Some(u64::MAX)
+    }
+    fn category(&self, categories: &BlockCategories) -> Option<Category> {
+        Some(categories.of_block(self.device, self.block))
     }
 }
 
@@ -222,6 +244,9 @@ impl Item for AllocationItem<'_> {
     fn life_ns(&self) -> Option<u64> {
         let Some(until) = self.one.allocated_until else { return Some(u64::MAX) };
         Some(self.now.history.time_ns(until).saturating_sub(self.now.history.time_ns(self.one.first_moment)))
+    }
+    fn category(&self, categories: &BlockCategories) -> Option<Category> {
+        Some(categories.of_allocation(self.device, self.one))
     }
 }
 
@@ -319,17 +344,35 @@ impl Item for EventItem<'_> {
     fn life_ns(&self) -> Option<u64> {
         self.age_ns()
     }
+    fn category(&self, categories: &BlockCategories) -> Option<Category> {
+        use EventKind::{
+            BlockAllocated, FreeCompleted, FreeRequested, Mark, OutOfMemory, SegmentAllocated, SegmentFreed,
+            SegmentMapped, SegmentUnmapped,
+        };
+        match self.event.kind {
+            BlockAllocated { address, site, .. } => {
+                let event = self.number.saturating_sub(1);
+                Some(categories.of_request(self.event.device, site, (event, address)))
+            }
+            FreeRequested { .. } | FreeCompleted { .. } => {
+                self.freed.map(|block| categories.of_block(self.event.device, block))
+            }
+            SegmentAllocated { site, .. } | SegmentMapped { site, .. } | OutOfMemory { site, .. } => {
+                Some(categories.of_site(site))
+            }
+            Mark { site, .. } | SegmentFreed { site, .. } | SegmentUnmapped { site, .. } => {
+                Some(categories.recorded(site))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Matcher {
     /// Adds the sites that a growing recording has defined since the last call.
-    ///
-    /// Returns true if earlier answers may be different now. As with
-    /// [`Grouping::update`](crate::group::Grouping::update), that happens at most twice, and only
-    /// if a term is about categories. Which memory is older than the recording is decided when the
-    /// query is compiled.
-    pub fn update(&mut self, definitions: &Definitions) -> bool {
-        self.sites.extend(definitions)
+    pub fn update(&mut self, definitions: &Definitions) {
+        self.sites.extend(definitions);
+        self.categories.update(definitions);
     }
 
     /// Returns true if the query has no terms, and so matches everything.
@@ -357,7 +400,7 @@ impl Matcher {
     #[must_use]
     pub fn matches_block(&self, device: DeviceId, block: &Block, now: &Now<'_>) -> bool {
         let item = BlockItem { device, block, now };
-        self.matches_site(block.site, item.event_number()) && self.matches_item(&item)
+        self.matches_site(block.site) && self.matches_item(&item)
     }
 
     /// Returns true if an allocation of a device matches at the moment `now`.
@@ -367,16 +410,15 @@ impl Matcher {
     #[inline]
     #[must_use]
     pub fn matches_allocation(&self, device: DeviceId, one: &Allocation, now: &Now<'_>) -> bool {
-        self.matches_site(one.site, one.first_moment)
+        self.matches_site(one.site)
             && (self.terms.is_empty() || self.matches_item(&AllocationItem { device, one, now }))
     }
 
-    /// Returns true if memory that was requested at a site and exists since `first_moment` matches
-    /// the terms about text, sites and categories.
+    /// Returns true if memory that was requested at a site matches the terms about text and sites.
     #[inline]
     #[must_use]
-    pub fn matches_site(&self, site: SiteId, first_moment: u64) -> bool {
-        self.sites.matches(site, first_moment)
+    pub fn matches_site(&self, site: SiteId) -> bool {
+        self.sites.matches(site)
     }
 
     /// Returns true if an event matches; `number` is the event's number, counted from 1.
@@ -388,21 +430,9 @@ impl Matcher {
     /// block. A mark or a released segment has the category that was recorded for its site.
     #[must_use]
     pub fn matches_event(&self, number: u64, event: &Event, freed: Option<&Block>, definitions: &Definitions) -> bool {
-        use EventKind::{FreeCompleted, FreeRequested, Mark, SegmentFreed, SegmentUnmapped};
         let matches_site = match (event.kind, event.kind.site()) {
-            (Mark { name, site, .. }, _) => {
-                self.sites.matches_event(site, Some(definitions.string(name)), EventMemory::None, definitions)
-            }
-            (FreeRequested { site, .. } | FreeCompleted { site, .. }, _) => {
-                let first_moment = |block: &Block| block.since_event.saturating_add(1);
-                let memory = freed
-                    .map_or(EventMemory::UnknownBlock, |block| EventMemory::Block(block.site, first_moment(block)));
-                self.sites.matches_event(site, None, memory, definitions)
-            }
-            (SegmentFreed { site, .. } | SegmentUnmapped { site, .. }, _) => {
-                self.sites.matches_event(site, None, EventMemory::None, definitions)
-            }
-            (_, Some(site)) => self.sites.matches(site, number),
+            (EventKind::Mark { name, site, .. }, _) => self.sites.matches_mark(site, definitions.string(name)),
+            (_, Some(site)) => self.sites.matches(site),
             (_, None) => self.sites.matches_no_site(),
         };
         matches_site && self.matches_item(&EventItem { number, event, freed })
@@ -452,8 +482,9 @@ impl Matcher {
             Condition::EventTypes(types) => types & event_type_bit(item.event_type()?) != 0,
             Condition::Use(wanted) => item.block_use()? == wanted,
             Condition::Freed(wanted) => item.is_freed()? == wanted,
-            // Conditions on text, sites and categories are in `sites`, not in `terms`.
-            Condition::Text { .. } | Condition::Site(_) | Condition::Categories(_) => return None,
+            Condition::Categories(wanted) => wanted & category_bit(item.category(&self.categories)?) != 0,
+            // Conditions on text and sites are in `sites`, not in `terms`.
+            Condition::Text { .. } | Condition::Site(_) => return None,
         })
     }
 

@@ -24,6 +24,7 @@
 //! it for a recording: the [`Matcher`] knows the answer of all terms about text for each site, so
 //! that matching a block, allocation or event takes no search.
 
+mod block_categories;
 mod comparison;
 mod condition;
 mod error;

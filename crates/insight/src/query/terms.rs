@@ -62,6 +62,12 @@ impl Query {
         self.terms.is_empty()
     }
 
+    /// Returns true if a term is about categories.
+    #[must_use]
+    pub fn has_categories(&self) -> bool {
+        self.terms.iter().any(|term| matches!(term.condition, Condition::Categories(_)))
+    }
+
     /// Returns the query in words, its terms separated by semicolons; `everything` without terms.
     #[must_use]
     pub fn describe(&self) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, Block, Definitions, DeviceLifetimes, DeviceState};
 
-use crate::group::{Grouping, SiteCategory};
+use crate::group::{Grouping, MemoryCategory};
 
 /// The live blocks of a group at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub struct GroupRow {
     /// Name of the group.
     pub name: Arc<str>,
     /// The bytes of each category, largest first; see [`common_category`].
-    pub categories: Vec<(SiteCategory, u64)>,
+    pub categories: Vec<(MemoryCategory, u64)>,
     /// Bytes of its live blocks, after rounding, including blocks that are pending free.
     pub bytes: u64,
     /// Bytes of its live blocks that are pending free.
@@ -31,18 +31,18 @@ pub struct GroupRow {
 
 /// Returns the category that all blocks have, from their bytes by category; `None` if they differ.
 #[must_use]
-pub fn common_category(categories: &[(SiteCategory, u64)]) -> Option<SiteCategory> {
+pub fn common_category(categories: &[(MemoryCategory, u64)]) -> Option<MemoryCategory> {
     if let [(category, _)] = categories { Some(*category) } else { None }
 }
 
 /// The bytes of some blocks by category. There are few categories in a group.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CategoryBytes(Vec<(SiteCategory, u64)>);
+pub(super) struct CategoryBytes(Vec<(MemoryCategory, u64)>);
 
 impl CategoryBytes {
     /// Adds a block of `bytes` bytes.
     #[inline]
-    pub(super) fn add(&mut self, category: SiteCategory, bytes: u64) {
+    pub(super) fn add(&mut self, category: MemoryCategory, bytes: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == category) {
             Some((_, sum)) => *sum = sum.saturating_add(bytes),
             None => self.0.push((category, bytes)),
@@ -50,7 +50,7 @@ impl CategoryBytes {
     }
 
     /// Returns the bytes of each category, largest first.
-    pub(super) fn sorted(&self) -> Vec<(SiteCategory, u64)> {
+    pub(super) fn sorted(&self) -> Vec<(MemoryCategory, u64)> {
         let mut categories = self.0.clone();
         sort_by_key(&mut categories, |&(category, bytes)| (Reverse(bytes), category));
         categories
@@ -73,7 +73,7 @@ struct SumsByGroup(Vec<Sums>);
 
 impl SumsByGroup {
     /// Adds a block to its group.
-    fn add(&mut self, group: u32, category: SiteCategory, size: u64, requested: u64, pending_free: bool) {
+    fn add(&mut self, group: u32, category: MemoryCategory, size: u64, requested: u64, pending_free: bool) {
         let index = group as usize;
         if self.0.len() <= index {
             self.0.resize(index + 1, Sums::default());

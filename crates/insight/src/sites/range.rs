@@ -7,7 +7,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, AllocationOrigin, AllocationRow, Definitions, DeviceLifetimes};
 
 use super::live::CategoryBytes;
-use crate::group::{Grouping, SiteCategory};
+use crate::group::{GroupBy, Grouping, MemoryCategory};
 
 /// The allocations that a group made between two moments.
 ///
@@ -19,7 +19,7 @@ pub struct RangeRow {
     /// Name of the group.
     pub name: Arc<str>,
     /// The bytes of each category, largest first; see [`common_category`](super::common_category).
-    pub categories: Vec<(SiteCategory, u64)>,
+    pub categories: Vec<(MemoryCategory, u64)>,
     /// Number of allocations.
     pub allocations: u64,
     /// Bytes of the allocations, after rounding.
@@ -123,7 +123,7 @@ impl RangeGroups {
         lifetimes.for_each_row(next..end, |row| {
             let is_kept = || keep.is_none_or(|keep| lifetimes.row(row.row).is_some_and(|one| keep(&one)));
             if let Some(origin) = origins.get(row.origin as usize).filter(|_| row.start_observed && is_kept()) {
-                self.add(&row, origin, grouping, &time_ns);
+                self.add((lifetimes, &row), origin, grouping, &time_ns);
             }
         });
         self.next_row = Some(end.max(next));
@@ -137,16 +137,16 @@ impl RangeGroups {
     #[inline]
     fn add(
         &mut self,
-        row: &AllocationRow,
+        (lifetimes, row): (&DeviceLifetimes, &AllocationRow),
         origin: &AllocationOrigin,
         grouping: &mut Grouping,
         time_ns: &impl Fn(u64) -> u64,
     ) {
-        let group = grouping.group_of_row(origin, row) as usize;
+        let group = grouping.group_of_row(lifetimes, origin, row) as usize;
         if self.groups.len() <= group {
             self.groups.resize(group + 1, Sums::default());
         }
-        let category = grouping.category(origin.site, grouping.is_older(row.first_moment));
+        let category = grouping.category_of_row(lifetimes, origin, row);
         let sums = &mut self.groups[group];
         sums.categories.add(category, row.size);
         sums.allocations += 1;
@@ -255,6 +255,7 @@ impl GroupPeaks {
         let changes = lifetimes.changes(at, until)?;
         self.at = Some(until.max(at));
         let origins: Vec<AllocationOrigin> = lifetimes.origins().collect();
+        let by_category = grouping.by() == GroupBy::Category;
         // Rows are in the order of their starts, so that older ones have smaller numbers.
         let first_recorded = lifetimes.rows_started_in(grouping.first_event().saturating_add(1), u64::MAX).start;
         // The groups changed at one moment: one group, and at a full state any number of others.
@@ -263,7 +264,12 @@ impl GroupPeaks {
         let mut also_changed: Vec<usize> = Vec::new();
         for change in changes {
             let Some(origin) = origins.get(change.origin as usize) else { continue };
-            let group = grouping.group_of_origin(origin, change.size, change.row < first_recorded) as usize;
+            // One category may differ between the allocations of an origin; nothing else does.
+            let row = if by_category { lifetimes.row_times(change.row) } else { None };
+            let group = match row {
+                Some(row) => grouping.group_of_row(lifetimes, origin, &row),
+                None => grouping.group_of_origin(origin, change.size, change.row < first_recorded),
+            } as usize;
             if change.moment != moment {
                 self.raise(changed, moment);
                 also_changed.drain(..).for_each(|group| self.raise(group, moment));

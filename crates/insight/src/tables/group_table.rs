@@ -103,7 +103,7 @@ impl GroupTableScan {
         let origins: Vec<AllocationOrigin> = lifetimes.origins().collect();
         lifetimes.for_each_row(lifetimes.rows_started_in(self.at, until), |row| {
             let Some(origin) = origins.get(row.origin as usize).filter(|_| row.start_observed) else { return };
-            let group = grouping.group_of_row(origin, &row) as usize;
+            let group = grouping.group_of_row(lifetimes, origin, &row) as usize;
             if self.made.len() <= group {
                 self.made.resize(group + 1, (0, 0));
             }

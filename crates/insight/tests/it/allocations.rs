@@ -29,8 +29,6 @@ pub(crate) struct Subject {
     pub(crate) history: History,
     /// The moments at which steps begin, chosen arbitrarily.
     pub(crate) steps: Vec<u64>,
-    /// Tells the categories that tables show.
-    pub(crate) grouping: Grouping,
 }
 
 impl Subject {
@@ -39,10 +37,15 @@ impl Subject {
         let recording = snapshot(name);
         let mut history = History::new();
         while !history.extend(&recording, 1000).expect("the recording can be read").is_complete {}
+        history.infer_categories(&recording);
         let (first, end) = (recording.first_event(), recording.end_event());
         let steps = (1..10).map(|part| first + (end - first) * part / 10).collect();
-        let grouping = Grouping::of(GroupBy::Site, &recording);
-        Self { recording, history, steps, grouping }
+        Self { recording, history, steps }
+    }
+
+    /// Returns the grouping of a device's blocks that tables show.
+    pub(crate) fn grouping(&self, device: DeviceId, by: GroupBy) -> Grouping {
+        Grouping::of(by, &self.recording).with_categories(&self.history.categories(device))
     }
 
     /// Returns a random moment of the recording.
@@ -166,7 +169,7 @@ fn holds(subject: &Subject, device: DeviceId, one: &Allocation, condition: &Cond
     };
     match condition {
         Condition::Categories(bits) => {
-            let category = subject.grouping.category_of_allocation(one).category;
+            let category = subject.grouping(device, GroupBy::Site).category_of_allocation(one).category;
             let index = Category::ALL.iter().position(|&known| known == category).expect("it is one of all");
             bits >> index & 1 == 1
         }
@@ -254,7 +257,7 @@ fn lists_equal_a_search_of_all_allocations() {
             let key = *random.choice(SortKey::ALL.iter()).expect("one of eight");
             let order = AllocationOrder { key, is_descending: random.bool() };
             for (device, lifetimes) in subject.history.all_lifetimes().devices() {
-                let matcher = query.compile(&subject.recording, &subject.steps);
+                let matcher = query.compile(&subject.recording, &subject.steps, subject.history.inferred_categories());
                 let mut list = AllocationList::new(device, matcher, scope, order, now);
                 let source = subject.source();
                 while !list.step(&source, random.u64(1..2000)).is_finished() {}
@@ -288,7 +291,8 @@ fn live_rows_add_up_to_the_counters_and_match_the_blocks() {
             let now = subject.moment(&mut random);
             let state = replay.seek(&subject.recording, now).expect("the recording can be read");
             for (device, memory) in state.devices() {
-                let everything = Query::default().compile(&subject.recording, &[]);
+                let everything =
+                    Query::default().compile(&subject.recording, &[], subject.history.inferred_categories());
                 let mut list = AllocationList::new(device, everything, Scope::Live, AllocationOrder::default(), now);
                 while !list.step(&subject.source(), 1000).is_finished() {}
                 let counters = memory.counters();
@@ -300,8 +304,11 @@ fn live_rows_add_up_to_the_counters_and_match_the_blocks() {
                 if ["life", "freed", "age", "event"].iter().any(|word| text.contains(word)) {
                     continue;
                 }
-                let matcher =
-                    Query::parse(&text).expect("random queries are valid").compile(&subject.recording, &subject.steps);
+                let matcher = Query::parse(&text).expect("random queries are valid").compile(
+                    &subject.recording,
+                    &subject.steps,
+                    subject.history.inferred_categories(),
+                );
                 let moment = Now::new(now, &subject.history);
                 let blocks = memory.blocks().filter(|block| matcher.matches_block(device, block, &moment));
                 let mut addresses: Vec<u64> = blocks.map(|block| block.address).collect();
@@ -319,7 +326,11 @@ fn live_rows_add_up_to_the_counters_and_match_the_blocks() {
 
 /// Returns the number and the bytes of the allocations that are live at `now` and match a query.
 fn live_matches(subject: &Subject, device: DeviceId, query: &str, now: u64) -> (u64, u64) {
-    let matcher = Query::parse(query).expect("a valid query").compile(&subject.recording, &[]);
+    let matcher = Query::parse(query).expect("a valid query").compile(
+        &subject.recording,
+        &[],
+        subject.history.inferred_categories(),
+    );
     let mut list = AllocationList::new(device, matcher, Scope::Live, AllocationOrder::default(), now);
     while !list.step(&subject.source(), 1000).is_finished() {}
     (list.len() as u64, list.total_bytes())
@@ -333,12 +344,12 @@ fn categories_match_as_tables_show_them() {
     for (name, wanted) in recordings {
         let subject = Subject::new(name);
         let definitions = subject.recording.definitions();
-        let mut by_category = Grouping::of(GroupBy::Category, &subject.recording);
         // The program releases everything at its end.
         let (first, end) = (subject.recording.first_event(), subject.recording.end_event());
         let mut found = 0;
         for now in (0..=20).map(|part| first + (end - first) * part / 20) {
             for (device, lifetimes) in subject.history.all_lifetimes().devices() {
+                let mut by_category = subject.grouping(device, GroupBy::Category);
                 let rows = groups_at(lifetimes, now, definitions, &mut by_category);
                 let sum = |rows: &mut dyn Iterator<Item = &GroupRow>| {
                     rows.fold((0, 0), |(blocks, bytes), row| (blocks + row.blocks, bytes + row.bytes))
@@ -362,9 +373,9 @@ fn categories_match_as_tables_show_them() {
         assert!(found > 0, "{name} has memory of the category {wanted}");
     }
     let subject = Subject::new("mlp_train.pickle.zst");
-    let mut by_category = Grouping::of(GroupBy::Category, &subject.recording);
     let (device, lifetimes) = subject.history.all_lifetimes().devices().next().expect("the recording has a device");
     let now = subject.recording.end_event() * 9 / 10;
+    let mut by_category = subject.grouping(device, GroupBy::Category);
     let rows = groups_at(lifetimes, now, subject.recording.definitions(), &mut by_category);
     let optimizer = rows.iter().find(|row| &*row.name == "optimizer state (inferred)").expect("Adam has state");
     assert_eq!(live_matches(&subject, device, "category:optimizer", now), (optimizer.blocks, optimizer.bytes));
@@ -394,7 +405,7 @@ fn rows_show_ages_and_lifetimes() {
     let subject = Subject::new("streams.pickle.gz");
     let now = subject.recording.end_event() / 2;
     for (device, _) in subject.history.all_lifetimes().devices() {
-        let everything = Query::default().compile(&subject.recording, &[]);
+        let everything = Query::default().compile(&subject.recording, &[], subject.history.inferred_categories());
         let mut list = AllocationList::new(device, everything, Scope::All, AllocationOrder::default(), now);
         assert!(list.rows(&subject.source(), 0, 10).is_empty(), "the list is not finished");
         while !list.step(&subject.source(), 1000).is_finished() {}

@@ -223,6 +223,7 @@ fn series_is_outdated_once_another_group_holds_much_more() {
 pub(crate) fn history_of(recording: &Recording) -> History {
     let mut history = History::new();
     while !history.extend(recording, 3_000).expect("the recording is valid").is_complete {}
+    history.infer_categories(recording);
     history
 }
 
@@ -278,7 +279,7 @@ fn check_layers(recording: &Recording, is_plain: bool) {
     let (first, last) = (recording.first_event(), recording.end_event());
     for (id, lifetimes) in history.all_lifetimes().devices() {
         for by in [GroupBy::Site, GroupBy::Category, GroupBy::Size, GroupBy::Stream, GroupBy::Pool] {
-            let mut grouping = Grouping::of(by, recording);
+            let mut grouping = Grouping::of(by, recording).with_categories(&history.categories(id));
             let mut groups = RowGroups::default();
             groups.update(&mut grouping, lifetimes);
             let rows = DeviceRows { lifetimes, groups: &groups };

@@ -1,10 +1,11 @@
 //! Lists of events equal a computation from every event and the state before it.
 
 use vramscope_insight::events::{EventList, EventListError, EventRow, MatchSearch, event_rows, window};
+use vramscope_insight::group::GroupBy;
 use vramscope_insight::query::{Condition, Query, Span, TextField};
 use vramscope_trace::{
-    Block, Category, DeviceId, Encoder, Event, EventKind, EventType, Frame, Interner, MempoolId, PoolKey, PoolKind,
-    Recording, RecordingInfo, RecordingOpener, Replay, Sink, Site, SiteId, StackId, StreamId,
+    Block, Category, DeviceId, Encoder, Event, EventKind, EventType, MempoolId, PoolKey, PoolKind, Recording,
+    RecordingInfo, RecordingOpener, Replay, Sink, SiteId, StreamId,
 };
 
 use crate::allocations::{RECORDINGS, Subject, random_query, site_holds, steps_between};
@@ -34,7 +35,7 @@ fn all_events(recording: &Recording) -> Vec<(u64, Event, Option<Block>)> {
 /// Returns the category of the memory that an event requests or frees; of other events with a site
 /// the recorded one.
 fn category_of(subject: &Subject, number: u64, event: &Event, freed: Option<&Block>) -> Option<Category> {
-    let grouping = &subject.grouping;
+    let grouping = subject.grouping(event.device, GroupBy::Site);
     match event.kind {
         EventKind::FreeRequested { .. } | EventKind::FreeCompleted { .. } => {
             freed.map(|block| grouping.category_of(block).category)
@@ -108,7 +109,7 @@ fn lists_equal_a_search_of_all_events() {
             let expected: Vec<_> = all.iter().filter(|event| matches(event)).collect();
             let numbers: Vec<u64> = expected.iter().map(|(number, ..)| *number).collect();
             let mut replay = Replay::new();
-            let matcher = query.compile(recording, &subject.steps);
+            let matcher = query.compile(recording, &subject.steps, subject.history.inferred_categories());
             let mut list = EventList::new(recording, matcher, subject.moment(&mut random));
             let context = format!("{name}: {text}");
 
@@ -163,7 +164,7 @@ fn lists_equal_a_search_of_all_events() {
 fn lists_without_a_query_have_every_event() {
     let subject = Subject::new("streams.pickle.gz");
     let recording = &subject.recording;
-    let everything = Query::default().compile(recording, &[]);
+    let everything = Query::default().compile(recording, &[], None);
     let mut replay = Replay::new();
     let mut list = EventList::new(recording, everything, 500);
     assert!(list.is_complete() && list.progress().is_finished());
@@ -218,7 +219,7 @@ fn lists_follow_a_live_recording() {
     allocate(&mut encoder, 1, 5000);
     push(&mut encoder, &mut recording);
     let query = Query::parse(">=1MiB kind:alloc,free").expect("a valid query");
-    let mut list = EventList::new(&recording, query.compile(&recording, &[]), 9000);
+    let mut list = EventList::new(&recording, query.compile(&recording, &[], None), 9000);
     list.step(&recording, &mut replay, 1).expect("readable");
     assert!(!list.is_complete() && !list.is_empty());
     list.prioritize(2);
@@ -237,38 +238,12 @@ fn lists_follow_a_live_recording() {
 }
 
 #[test]
-fn all_events_are_searched_again_when_python_stacks_change_categories() {
-    let (mut encoder, mut recording, mut replay) = (encoder(), Recording::new(), Replay::new());
-    allocate(&mut encoder, 1, 5000);
-    push(&mut encoder, &mut recording);
-    let query = Query::parse("category:gradient").expect("a valid query");
-    let mut list = EventList::new(&recording, query.compile(&recording, &[]), 9000);
-    while !list.step(&recording, &mut replay, 5000).expect("readable").is_finished() {}
-    assert!(list.is_empty(), "nothing tells the category of requests without frames");
-
-    let mut interner = Interner::default();
-    let (function, file) = (interner.string("train"), interner.string("train.py"));
-    let frame = interner.frame(Frame { function, file, line: 3 });
-    let stack = interner.stack(frame, StackId(0));
-    let site = interner.site(Site { stack, ..Site::default() });
-    interner.take_new().iter().for_each(|definition| encoder.define(definition));
-    let kind = EventKind::FreeCompleted { address: 1 << 20, site };
-    encoder.event(&Event { device: DeviceId(0), time_ns: 1 << 40, kind });
-    push(&mut encoder, &mut recording);
-    list.update(&recording);
-    while !list.step(&recording, &mut replay, 5000).expect("readable").is_finished() {}
-    // The first event cannot be told from what was there before; the last frees an unknown block.
-    let numbers = list.numbers(&recording, &mut replay, 0, usize::MAX).expect("readable");
-    assert_eq!(numbers, (2..=15_001).collect::<Vec<_>>());
-}
-
-#[test]
 fn searches_stop_when_their_budget_is_used() {
     let (mut encoder, mut recording, mut replay) = (encoder(), Recording::new(), Replay::new());
     allocate(&mut encoder, 1, 20_000);
     push(&mut encoder, &mut recording);
     let query = Query::parse("kind:oom").expect("a valid query");
-    let mut list = EventList::new(&recording, query.compile(&recording, &[]), 0);
+    let mut list = EventList::new(&recording, query.compile(&recording, &[], None), 0);
     let mut calls = 0;
     while list.next_match(&recording, &mut replay, 0, 5000).expect("readable") == MatchSearch::Unfinished {
         calls += 1;
@@ -310,7 +285,7 @@ fn chunks_that_are_not_loaded_are_named() {
     let mut recording = open_by_index(&bytes);
     let mut replay = Replay::new();
     let query = Query::parse(">=1MiB").expect("a valid query");
-    let mut list = EventList::new(&recording, query.compile(&recording, &[]), 40_000);
+    let mut list = EventList::new(&recording, query.compile(&recording, &[], None), 40_000);
     let mut fetches = 0;
     let mut supply = |recording: &mut Recording, error: EventListError| {
         let EventListError::NotLoaded { missing } = error else { panic!("the recording is whole: {error}") };
@@ -335,7 +310,7 @@ fn chunks_that_are_not_loaded_are_named() {
         }
     }
     assert!(fetches > 3, "{fetches} chunks");
-    let mut expected = EventList::new(&whole, query.compile(&whole, &[]), 0);
+    let mut expected = EventList::new(&whole, query.compile(&whole, &[], None), 0);
     while !expected.step(&whole, &mut Replay::new(), 10_000).expect("readable").is_finished() {}
     let expected = expected.numbers(&whole, &mut Replay::new(), 0, usize::MAX).expect("readable");
     assert_eq!(list.numbers(&recording, &mut replay, 0, usize::MAX).expect("readable"), expected);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::history::History;
 use vramscope_trace::{Category, DeviceId, Recording, Replay};
 
 use crate::recordings::recordings_in;
@@ -18,7 +19,8 @@ fn recordings() -> impl Iterator<Item = (String, Recording)> {
 fn live_bytes(recording: &Recording, moment: u64, by: GroupBy) -> BTreeMap<(Category, String), u64> {
     let mut replay = Replay::new();
     let state = replay.seek(recording, moment).expect("the recording is complete");
-    let mut grouping = Grouping::of(by, recording);
+    let history = History::of(recording).expect("the recording is complete");
+    let mut grouping = Grouping::of(by, recording).with_categories(&history.categories(DEVICE));
     let mut bytes = BTreeMap::new();
     for block in state.device(DEVICE).expect("the script used the GPU").blocks() {
         let group = grouping.group_of(block);
@@ -58,7 +60,7 @@ fn kept_gradients_are_at_the_lines_of_the_forward_pass() {
         let ratio = gradients as f64 / parameters as f64;
         assert!((1.0..1.1).contains(&ratio), "{name}: gradients take {ratio} times the bytes of parameters");
         // The layers of attention, the MLP and the head; the embeddings are small.
-        let at_layers = of(&|line| line.starts_with("_models.py:"), Category::Gradient);
+        let at_layers = of(&|line| line.contains("_models.py:"), Category::Gradient);
         assert!(
             at_layers as f64 >= 0.99 * gradients as f64,
             "{name}: {at_layers} of {gradients} B are at their layers"

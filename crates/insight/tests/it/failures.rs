@@ -1,6 +1,7 @@
 //! Out-of-memory cards and retries against PyTorch's counters and the caps that were set.
 
 use vramscope_insight::failures::{FailureCard, Failures, OomCause, ReservedCap, Retries, headline};
+use vramscope_insight::group::DeviceCategories;
 use vramscope_insight::placement::{PlacementOutcome, placement, recorded_settings};
 use vramscope_pool::Settings;
 use vramscope_trace::{
@@ -88,7 +89,7 @@ fn cards_explain_the_failures_of_oom_frag() {
         assert!(first.summary.contains(part), "{}", first.summary);
     }
     assert_eq!((cards[2].failure.released, cards[2].failure.released_bytes), (6, 205_520_896));
-    let headline = headline(&recording, first, None).expect("the recording is complete");
+    let headline = headline(&recording, &DeviceCategories::default(), first, None).expect("the recording is complete");
     let expected = "2.87 GiB was allocated on device 0; the line with most is train.py:110 (2.87 GiB, 100.0%). \
                     At train.py:110 oom_frag, 61.4 MiB failed by fragmentation: ";
     assert!(headline.starts_with(expected), "{headline}");
@@ -244,7 +245,8 @@ fn headline_leaves_out_a_line_that_is_unknown() {
         events.push(EventKind::OutOfMemory { requested: 60 * MIB, device_free: 0, stream, site: SiteId(0) });
         let recording = record(events);
         let cards = cards(&recording);
-        let headline = headline(&recording, &cards[0], None).expect("the recording is complete");
+        let headline =
+            headline(&recording, &DeviceCategories::default(), &cards[0], None).expect("the recording is complete");
         assert_eq!(headline, format!("{expected}{}", cards[0].summary));
     };
     check(&[], "");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_insight::flame::{FlameGraph, FlameNodeKind, StackWeights, Weight};
+use vramscope_insight::flame::{FlameGraph, FlameNodeKind, StackKey, StackKeys, StackWeights, Weight};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{
@@ -63,8 +63,8 @@ fn path(graph: &FlameGraph, mut node: usize) -> Vec<Frame> {
 /// one.
 fn bytes_by_stack(definitions: &Definitions, weights: &StackWeights) -> HashMap<Vec<Frame>, u64> {
     let mut bytes = HashMap::new();
-    for (site, _, weight) in weights.iter() {
-        *bytes.entry(definitions.stack(definitions.site(site).stack).collect()).or_default() += weight.bytes;
+    for (key, weight) in weights.iter() {
+        *bytes.entry(definitions.stack(definitions.site(key.site).stack).collect()).or_default() += weight.bytes;
     }
     bytes
 }
@@ -124,12 +124,13 @@ fn graphs_of_live_bytes_contain_every_stack() {
             let moment = random_moment(&mut random, &recording);
             let state = replay.seek(&recording, moment).expect("the recording is complete");
             for (id, device) in state.devices() {
-                let weights = StackWeights::live(device, recording.first_event());
+                let keys = StackKeys::new(recording.first_event());
+                let weights = StackWeights::live(device, &keys);
                 assert_eq!(weights.total().bytes, device.counters().active);
                 assert_eq!(weights.total().blocks, device.blocks().len() as u64);
                 check_graphs(&recording, &weights);
                 if let Some(device) = lifetimes.device(id) {
-                    assert_eq!(StackWeights::live_at(device, moment, recording.first_event()), weights);
+                    assert_eq!(StackWeights::live_at(device, moment, &keys), weights);
                 }
             }
         }
@@ -146,7 +147,7 @@ fn graphs_of_a_range_contain_every_allocation() {
         let from = random_moment(&mut random, &recording);
         let to = random.u64(from..=recording.end_event());
         for (id, device) in lifetimes.devices() {
-            let weights = StackWeights::allocated_between(device, from, to, recording.first_event());
+            let weights = StackWeights::allocated_between(device, from, to, &StackKeys::new(recording.first_event()));
             // Every node's bytes are those of the sites below it.
             let graph = FlameGraph::new(recording.definitions(), &weights, true);
             let bytes: Vec<u64> = graph.nodes.iter().map(|node| node.bytes).collect();
@@ -154,7 +155,7 @@ fn graphs_of_a_range_contain_every_allocation() {
             for node in &graph.nodes {
                 let sites = graph.sites_below(node.path_id);
                 let has = |site: SiteId, is_older: bool| sites.binary_search(&(site, is_older)).is_ok();
-                let below = weights.iter().filter(|(site, is_older, _)| has(*site, *is_older));
+                let below = weights.iter().filter(|(key, _)| has(key.site, key.is_older));
                 assert_eq!(below.map(|(.., weight)| weight.bytes).sum::<u64>(), node.bytes);
             }
             let mut expected = Weight::default();
@@ -199,7 +200,8 @@ fn runs_of_library_frames_become_one_node() {
     ]);
     let mut weights = StackWeights::default();
     for (site, bytes) in [(0, 7), (1, 40), (2, 20), (3, 10)] {
-        weights.add(SiteId(site), site == 0, Weight { bytes, blocks: 1 });
+        let key = StackKey { site: SiteId(site), is_older: site == 0, ..StackKey::default() };
+        weights.add(key, Weight { bytes, blocks: 1 });
     }
     let graph = FlameGraph::new(&definitions, &weights, true);
     check_structure(&graph, Weight { bytes: 77, blocks: 4 });
@@ -223,8 +225,8 @@ fn deep_stacks_have_bounded_depth() {
     let frames: Vec<(&str, u32)> = (1..=100_000).map(|line| ("train.py", line)).collect();
     let definitions = definitions_of(&[frames.clone(), frames[..99_999].to_vec()]);
     let mut weights = StackWeights::default();
-    weights.add(SiteId(1), false, Weight { bytes: 5, blocks: 1 });
-    weights.add(SiteId(2), false, Weight { bytes: 6, blocks: 1 });
+    weights.add(StackKey { site: SiteId(1), ..StackKey::default() }, Weight { bytes: 5, blocks: 1 });
+    weights.add(StackKey { site: SiteId(2), ..StackKey::default() }, Weight { bytes: 6, blocks: 1 });
     for fold_libraries in [false, true] {
         let graph = FlameGraph::new(&definitions, &weights, fold_libraries);
         check_structure(&graph, Weight { bytes: 11, blocks: 2 });
@@ -246,7 +248,7 @@ fn graphs_by_group_have_the_bytes_of_the_groups() {
             let moment = random_moment(&mut random, &recording);
             let state = replay.seek(&recording, moment).expect("a readable recording");
             for (_, device) in state.devices() {
-                let weights = StackWeights::live(device, recording.first_event());
+                let weights = StackWeights::live(device, &StackKeys::of(&grouping));
                 for is_folded in [true, false] {
                     let graph = FlameGraph::by_group(definitions, &weights, &mut grouping, &mut parts, is_folded);
                     check_structure(&graph, weights.total());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vramscope_insight::frames::RecordedStacks;
-use vramscope_insight::group::{GroupBy, Grouping, Phase, infer_site};
+use vramscope_insight::group::{GroupBy, Grouping, Phase, phase_of_site};
 use vramscope_insight::history::History;
 use vramscope_insight::sites::groups_at;
 use vramscope_insight::tables::{GroupTableScan, SpanRow, TableRow, group_table, phase_table};
@@ -29,8 +29,7 @@ fn allocations(recording: &Recording) -> BTreeMap<DeviceId, (u64, u64)> {
 /// Checks the tables of a recording at the peak, at the end and at 20 random moments.
 fn check(name: &str, recording: &Recording) {
     let mut random = fastrand::Rng::with_seed(13);
-    let mut history = History::new();
-    while !history.extend(recording, 100_000).expect("the recording is complete").is_complete {}
+    let history = History::of(recording).expect("the recording is complete");
     let bounds = (recording.first_event(), recording.end_event());
     let made = allocations(recording);
     let mut replay = Replay::new();
@@ -46,7 +45,7 @@ fn check(name: &str, recording: &Recording) {
             let (counters, blocks) =
                 state.device(id).map(|device| (device.counters(), device.blocks().len())).unwrap_or_default();
             for &by in groupings {
-                let mut grouping = Grouping::of(by, recording);
+                let mut grouping = Grouping::of(by, recording).with_categories(&history.categories(id));
                 let table = group_table(lifetimes, recording.definitions(), &mut grouping, moment, bounds);
                 let table = table.expect("the changes are kept");
                 let sum = |of: fn(&TableRow) -> u64| table.rows.iter().map(of).sum::<u64>();
@@ -134,7 +133,7 @@ fn phases_by_force(recording: &Recording, device: DeviceId) -> Vec<SpanRow> {
         allocated.push(allocated_in(&state));
         let event = event.filter(|event| event.device == device);
         if let Some(EventKind::BlockAllocated { site, .. }) = event.map(|event| event.kind) {
-            let phase = phase_by_site.entry(site).or_insert_with(|| infer_site(definitions, &recorded, site, false).1);
+            let phase = phase_by_site.entry(site).or_insert_with(|| phase_of_site(definitions, &recorded, site, false));
             requests.push((index, *phase));
         }
     }

@@ -8,7 +8,7 @@
 //!   bytes per allocation, and can be queried while it grows. [`LifetimesReader`] builds it from a
 //!   recording, in steps. Every query documents its cost. n, the number of allocations, is 13
 //!   million in a recording of 40 million events; scanning one column of all of them takes about
-//!   10 ms. [`lifetime_summaries`] finds their median lifetime for reports.
+//!   10 ms.
 //!
 //! An allocation has two ends: once the program frees it, it is no longer *allocated*; once the
 //! last stream has finished with it, it is no longer *active* and its memory can be reused.
@@ -47,7 +47,6 @@ mod tracker;
 
 pub use allocation::{Allocation, AllocationOrigin, AllocationRow, RowChange};
 pub use builder::LifetimesBuilder;
-pub use from_recording::lifetime_summaries;
 pub use lifetime::{EventTime, Lifetime, LifetimeChange, LifetimeEnding};
 pub use lifetime_index::Lifetimes;
 pub use moment_times::MomentTimes;

@@ -120,7 +120,7 @@ fn history_of(
     let order = AllocationOrder { key: SortKey::Start, is_descending: false };
     let request = AllocationRequest::new(context.history, context.device, &query, Scope::All, order);
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
-    let matcher = || query.compile(context.recording, &[]);
+    let matcher = || query.compile(context.recording, &[], None);
     let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
     shared.is_unfinished |= !found.is_current();
     let is_known = context.history.until() >= context.moment;

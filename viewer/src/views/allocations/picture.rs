@@ -73,7 +73,7 @@ pub(super) fn picture_key(
     }
     let composition = caches.compositions.get(context.device, by)?;
     composition.source(context.history, context.device)?;
-    let until = composition.until();
+    let version = composition.version();
     let layers = layers(context, by, caches);
     let selected = selected_layer(context, by, caches, &layers);
     let zoom = source.zoom(is_by_address).unwrap_or_default();
@@ -84,7 +84,7 @@ pub(super) fn picture_key(
     let [lit, lit_kind, lit_number] = context.lit.map_or([u64::MAX; 3], LinkedMemory::numbers);
     let chosen = vec![device, generation, by, u64::from(is_by_address), zoom.start, zoom.end];
     let emphasis = [selected, filter, lit, lit_kind, lit_number];
-    Some(PictureKey { chosen, emphasis, until: [until].into_iter().chain(source.indexes.until()).collect() })
+    Some(PictureKey { chosen, emphasis, until: version.into_iter().chain(source.indexes.until()).collect() })
 }
 
 /// Computes the picture of all allocations with a column between each two moments of `edges`;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::history::History;
 use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
@@ -70,8 +71,9 @@ fn device_at(recording: &Recording, device: DeviceId, event: u64) -> DeviceState
 }
 
 /// Returns the live bytes and blocks of a memory state by name of their group.
-fn by_name(recording: &Recording, device: &DeviceState, by: GroupBy) -> HashMap<String, (u64, u64)> {
-    let mut grouping = Grouping::of(by, recording);
+fn by_name(recording: &Recording, (id, device): (DeviceId, &DeviceState), by: GroupBy) -> HashMap<String, (u64, u64)> {
+    let history = History::of(recording).expect("the recording is complete");
+    let mut grouping = Grouping::of(by, recording).with_categories(&history.categories(id));
     let mut sums: HashMap<String, (u64, u64)> = HashMap::new();
     for group in live_groups(device, recording.definitions(), &mut grouping) {
         let sum = sums.entry(group.name.to_string()).or_default();
@@ -83,14 +85,19 @@ fn by_name(recording: &Recording, device: &DeviceState, by: GroupBy) -> HashMap<
 /// Checks that rows are those of two memory states and add up to the difference of their active
 /// bytes.
 #[track_caller]
-fn check_rows(rows: &[Value], by: GroupBy, a: (&Recording, &DeviceState), b: (&Recording, &DeviceState)) {
+fn check_rows(
+    rows: &[Value],
+    by: GroupBy,
+    a: (&Recording, DeviceId, &DeviceState),
+    b: (&Recording, DeviceId, &DeviceState),
+) {
     let names = MatchingNames::new(
         &MatchedSites::by_stacks(a.0.definitions(), b.0.definitions()),
         (a.0.definitions(), &mut Grouping::of(by, a.0)),
         (b.0.definitions(), &mut Grouping::of(by, b.0)),
     );
-    let mut expected = [HashMap::new(), by_name(b.0, b.1, by)];
-    for (name, (bytes, blocks)) in by_name(a.0, a.1, by) {
+    let mut expected = [HashMap::new(), by_name(b.0, (b.1, b.2), by)];
+    for (name, (bytes, blocks)) in by_name(a.0, (a.1, a.2), by) {
         let sum: &mut (u64, u64) = expected[0].entry(names.name_in_b(&name.into()).to_string()).or_default();
         *sum = (sum.0 + bytes, sum.1 + blocks);
     }
@@ -114,7 +121,7 @@ fn check_rows(rows: &[Value], by: GroupBy, a: (&Recording, &DeviceState), b: (&R
         sum += change;
     }
     assert!(expected.iter().all(HashMap::is_empty), "{by:?}: {expected:?}");
-    assert_eq!(sum, b.1.counters().active as i64 - a.1.counters().active as i64, "{by:?}");
+    assert_eq!(sum, b.2.counters().active as i64 - a.2.counters().active as i64, "{by:?}");
 }
 
 #[test]
@@ -137,7 +144,7 @@ fn pinned_moment_is_compared_with_the_moment_on_the_screen() {
         for moment in [900, 350, 200] {
             let rows = rows(&mut session, &format!(r#"{{"by": "{}", "event": {moment}}}"#, by.name()));
             let [a, b] = [200, moment].map(|event| device_at(&recording, device, event));
-            check_rows(&rows, by, (&recording, &a), (&recording, &b));
+            check_rows(&rows, by, (&recording, device, &a), (&recording, device, &b));
             assert_eq!(moment == 200, rows.iter().all(|row| row["kind"] == "same"));
         }
     }
@@ -157,8 +164,9 @@ fn ends_of_the_selected_range_are_compared() {
     session.model.select_range(Some((300, 700)));
     let rows = rows(&mut session, r#"{"by": "line"}"#);
     let recording = load_fixture("mlp_train.pickle.zst").recording;
-    let [a, b] = [300, 700].map(|event| device_at(&recording, session.model.device(), event));
-    check_rows(&rows, GroupBy::Line, (&recording, &a), (&recording, &b));
+    let device = session.model.device();
+    let [a, b] = [300, 700].map(|event| device_at(&recording, device, event));
+    check_rows(&rows, GroupBy::Line, (&recording, device, &a), (&recording, device, &b));
 }
 
 #[test]
@@ -181,7 +189,7 @@ fn second_recording_is_compared_at_every_choice_of_moments() {
         for by in [GroupBy::Line, GroupBy::Site, GroupBy::Size] {
             let rows = rows(&mut session, &format!(r#"{{"mode": "{mode}", "by": "{}"}}"#, by.name()));
             let (a, b) = (device_at(&first, device, a), device_at(&second, device, b));
-            check_rows(&rows, by, (&first, &a), (&second, &b));
+            check_rows(&rows, by, (&first, device, &a), (&second, device, &b));
         }
     }
     let (frame, content) = run(&mut session, &[]);
@@ -225,7 +233,7 @@ fn devices_of_one_recording_are_compared() {
     for (mode, at) in [("ends", recording.end_event()), ("moment", session.model.state().event())] {
         let rows = rows(&mut session, &format!(r#"{{"mode": "{mode}", "by": "line"}}"#));
         let [a, b] = [shown, other].map(|device| device_at(&recording, device, at));
-        check_rows(&rows, GroupBy::Line, (&recording, &a), (&recording, &b));
+        check_rows(&rows, GroupBy::Line, (&recording, shown, &a), (&recording, other, &b));
     }
     let (_, content) = run(&mut session, &[]);
     assert!(text(&content.legend).contains(&format!("B: {}", recording.info().device_label(other))));

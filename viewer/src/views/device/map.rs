@@ -117,6 +117,9 @@ impl Device {
         if let Some(known) = self.options.color_by.or(self.usual_color) {
             return known;
         }
+        if is_inferring(context) {
+            return ColorBy::Category;
+        }
         let color = usual_color(context, shared);
         // Without blocks, nothing is known yet.
         if context.state.blocks().len() > 0 {
@@ -428,6 +431,12 @@ fn lit_memory(context: &Context<'_>) -> Option<LinkedMemory> {
 fn numbers(MapView { zoom, scroll, first_byte, .. }: MapView) -> Vec<u64> {
     let first_byte = first_byte.map_or(0, |byte| byte.saturating_add(1));
     vec![zoom.map_or(0, f64::to_bits), scroll.unsigned_abs().into(), first_byte]
+}
+
+/// Returns true if the categories of blocks will be inferred soon: the recording is being read.
+fn is_inferring(context: &Context<'_>) -> bool {
+    let progress = context.history.progress(context.recording);
+    context.history.inferred_categories().is_none() && !progress.is_complete && progress.missing.is_empty()
 }
 
 /// Returns the property that colors show unless the user chooses one: the category if it is known

@@ -68,7 +68,7 @@ impl View for Events {
     ) -> Result<MatchSearch, String> {
         let query = parse_filter(&self.options.filter).map_err(|error| error.text_content())?;
         let steps = step_starts(context, &mut shared.searches, &query);
-        let mut found = self.search.found_events(context.recording, &query, steps, context.moment);
+        let mut found = self.search.found_events((context.recording, context.history), &query, steps, context.moment);
         match found.neighbor(context.moment, direction.is_forward(), EVENTS_PER_STEP) {
             Err(EventListError::NotLoaded { missing }) => {
                 shared.missing.extend(missing);
@@ -193,7 +193,7 @@ fn events_table(
     let recording = context.recording;
     let steps = step_starts(context, &mut shared.searches, query);
     let searched = if query.is_empty() { query.clone() } else { within(query.clone(), range) };
-    let mut found = search.found_events(recording, &searched, steps, context.moment);
+    let mut found = search.found_events((recording, context.history), &searched, steps, context.moment);
     let events_per_step = if options.rows.limit.is_some() { u64::MAX } else { EVENTS_PER_FRAME };
     let progress = match found.step(events_per_step) {
         Ok(progress) => progress,

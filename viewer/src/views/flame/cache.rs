@@ -1,6 +1,6 @@
 //! The flame graph that was computed last, and its inputs.
 
-use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind, StackWeights};
+use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind, StackKeys, StackWeights};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
@@ -93,6 +93,8 @@ pub(super) struct FlameKey {
     /// The state of the recording: its start, the number of sites, and the last read event of the
     /// history (if the graph uses it) or the live bytes.
     pub(super) recording: (u64, usize, u64, u64),
+    /// The generation of the categories, if blocks are grouped by them.
+    pub(super) categories: u64,
 }
 
 /// The cached flame graph that was computed last, with its inputs.
@@ -103,6 +105,8 @@ pub(super) struct FlameCache {
     /// How its nodes are painted.
     pub(super) styles: Vec<BoxStyle>,
     pub(super) revision: u64,
+    /// What the graph tells apart.
+    keys: StackKeys,
     /// The lit memory, the graph's revision, and the lit bytes of each node.
     lit: (Option<(LinkedMemory, u64)>, Vec<u64>),
 }
@@ -146,14 +150,16 @@ impl FlameCache {
             Moment::Peak | Moment::Range => (context.history.generation(), context.history.until().min(moments.1)),
         };
         let of_recording = (recording.start_ns(), sites, read.0, read.1);
-        let key = FlameKey { device: context.device, mode, by, moments, recording: of_recording };
+        let categories = if by == GroupBy::Category { context.history.categories_generation() } else { 0 };
+        let key = FlameKey { device: context.device, mode, by, moments, recording: of_recording, categories };
         if self.key != Some(key) {
+            let keys = StackKeys::of(caches.groupings.get(by, recording));
             let weights = match (mode.moment, context.lifetimes()) {
-                (Moment::Shown, _) => StackWeights::live(context.state, first_event),
+                (Moment::Shown, _) => StackWeights::live(context.state, &keys),
                 (_, None) => return None,
-                (Moment::Peak, Some(lifetimes)) => StackWeights::live_at(lifetimes, moments.0, first_event),
+                (Moment::Peak, Some(lifetimes)) => StackWeights::live_at(lifetimes, moments.0, &keys),
                 (Moment::Range, Some(lifetimes)) => {
-                    StackWeights::allocated_between(lifetimes, moments.0, moments.1, first_event)
+                    StackWeights::allocated_between(lifetimes, moments.0, moments.1, &keys)
                 }
             };
             let definitions = context.definitions();
@@ -176,7 +182,7 @@ impl FlameCache {
                 self.graph = FlameGraph::new(definitions, &weights, mode.is_folded);
                 self.styles = box_styles(&self.graph, definitions, &mut |_| None);
             }
-            self.key = Some(key);
+            (self.key, self.keys) = (Some(key), keys);
             self.revision += 1;
         }
         Some(&self.graph)
@@ -190,16 +196,16 @@ impl FlameCache {
         if self.lit.0 != key {
             let sources = (&mut caches.groupings, &mut caches.lit_sites);
             let mut lit = LitBlocks::new(memory, context.recording, sources);
-            let first_event = context.recording.first_event();
+            let keys = &self.keys;
             let weights = match (graph.mode.moment, context.lifetimes()) {
-                (Moment::Shown, _) => StackWeights::live_among(context.state, first_event, |block| lit.has(block)),
+                (Moment::Shown, _) => StackWeights::live_among(context.state, keys, |block| lit.has(block)),
                 (_, None) => StackWeights::default(),
                 (Moment::Peak, Some(lifetimes)) => {
-                    StackWeights::live_at_among(lifetimes, graph.moments.0, first_event, |one| lit.has(one))
+                    StackWeights::live_at_among(lifetimes, graph.moments.0, keys, |one| lit.has(one))
                 }
                 (Moment::Range, Some(lifetimes)) => {
-                    let has_row = |origin: &_, row: &_| lit.has((origin, row));
-                    StackWeights::allocated_among(lifetimes, graph.moments, first_event, has_row)
+                    let has_row = |origin: &_, row: &_| lit.has((lifetimes, origin, row));
+                    StackWeights::allocated_among(lifetimes, graph.moments, keys, has_row)
                 }
             };
             self.lit = (key, self.graph.bytes_of(&weights));

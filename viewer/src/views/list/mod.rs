@@ -140,7 +140,7 @@ fn allocations_table(
         ..AllocationRequest::new(context.history, context.device, query, scope, order)
     };
     let source = AllocationSource { history: context.history, definitions: context.definitions() };
-    let matcher = || query.compile(context.recording, &steps);
+    let matcher = || query.compile(context.recording, &steps, context.history.inferred_categories());
     let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
     shared.is_unfinished |= !found.is_current();
     let (first, count) = match options.rows.limit {

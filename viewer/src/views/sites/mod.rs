@@ -77,7 +77,7 @@ fn content(context: &Context<'_>, options: &Options<Mode>, caches: &mut SharedCa
         Err(error) => return content.with_element(error),
     };
     let steps = step_starts(context, &mut caches.searches, &query);
-    let matcher = caches.searches.matchers.get(context.recording, &query, &steps);
+    let matcher = caches.searches.matchers.get(context.recording, context.history, &query, &steps);
     let described = if query.is_empty() { String::new() } else { format!(": {}", query.describe()) };
     let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
     let SharedCaches { groupings, block_groups, .. } = caches;

@@ -36,7 +36,7 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
     }
     let tables = rows(page, &queries);
     let [blocks, segments, metrics, flame, list] = &tables[..5] else { unreachable!("a table for each query") };
-    check_blocks(subject, &state, blocks, answer, &context);
+    check_blocks(subject, (device, &state), blocks, answer, &context);
     check_segments(subject, &state, segments, &context);
     check_metrics(&state, &metrics[0], answer, &context);
     check_list(subject, device, &state, list, &context);
@@ -44,7 +44,7 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
     assert_eq!(flame.first().map_or(0, |root| number(root, "bytes").unwrap_or(0)), counters.active, "{context}: flame");
     assert_eq!(sum(flame, "self_bytes"), counters.active, "{context}: flame graph's own bytes");
     for (by, shown) in groupings.into_iter().zip(&tables[5..]) {
-        check_sites(subject, &state, by, shown, answer, &format!("{context}, by {}", by.name()));
+        check_sites(subject, (device, &state), by, shown, answer, &format!("{context}, by {}", by.name()));
     }
 }
 
@@ -62,8 +62,14 @@ fn check_counters(page: Page<'_>, state: &DeviceState, moment: u64, answer: &Mom
 }
 
 /// Checks the live blocks.
-fn check_blocks(subject: &Subject, state: &DeviceState, shown: &[Value], answer: &MomentAnswer, context: &str) {
-    let mut grouping = subject.grouping(GroupBy::Site);
+fn check_blocks(
+    subject: &Subject,
+    (device, state): (DeviceId, &DeviceState),
+    shown: &[Value],
+    answer: &MomentAnswer,
+    context: &str,
+) {
+    let mut grouping = subject.grouping(GroupBy::Site, device);
     let definitions = subject.recording.definitions();
     let by_address: BTreeMap<u64, &Value> = shown.iter().map(|row| (address(row), row)).collect();
     assert_eq!(by_address.len(), state.blocks().len(), "{context}: blocks");
@@ -120,13 +126,13 @@ fn check_list(subject: &Subject, device: DeviceId, state: &DeviceState, shown: &
 /// Checks the live bytes by group.
 fn check_sites(
     subject: &Subject,
-    state: &DeviceState,
+    (device, state): (DeviceId, &DeviceState),
     by: GroupBy,
     shown: &[Value],
     answer: &MomentAnswer,
     context: &str,
 ) {
-    let mut grouping = subject.grouping(by);
+    let mut grouping = subject.grouping(by, device);
     let definitions = subject.recording.definitions();
     let expected = live_groups(state, definitions, &mut grouping);
     // Equal bytes may be in another order, as the page numbers its groups in the order of use.

@@ -45,7 +45,7 @@ pub(super) fn check(
     let made: Vec<Allocation> = lifetimes.iter().filter(is_made).collect();
     check_allocations(&made, allocations, answer, &context);
 
-    let mut grouping = subject.grouping(by);
+    let mut grouping = subject.grouping(by, device);
     let time_ns = |event| subject.history.time_ns(event);
     let definitions = subject.recording.definitions();
     let groups = groups_in_range(lifetimes, definitions, &mut grouping, time_ns, (from, to), None);

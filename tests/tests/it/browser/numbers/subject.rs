@@ -31,8 +31,7 @@ impl Subject {
         for chunk in encoder.take_output() {
             recording.push(&chunk.bytes).expect("the encoder writes valid chunks");
         }
-        let mut history = History::new();
-        history.extend(&recording, u64::MAX).expect("the recording is complete");
+        let history = History::of(&recording).expect("the recording is complete");
         Self { name, pickle, recording, history }
     }
 
@@ -95,8 +94,8 @@ impl Subject {
         Some(one.address + random.u64(..one.size.max(1)))
     }
 
-    /// Returns a grouping that knows all sites.
-    pub(super) fn grouping(&self, by: GroupBy) -> Grouping {
-        Grouping::of(by, &self.recording)
+    /// Returns a grouping that knows all sites, and the categories of a device's blocks.
+    pub(super) fn grouping(&self, by: GroupBy, device: DeviceId) -> Grouping {
+        Grouping::of(by, &self.recording).with_categories(&self.history.categories(device))
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
     let range = (subject.recording.first_event(), subject.recording.end_event());
     let peak = subject.recording.series(device).map_or(0, |series| series.peak_allocated().event);
     let expected = |by: GroupBy, moment: u64| {
-        let table = group_table(lifetimes, definitions, &mut subject.grouping(by), moment, range);
+        let table = group_table(lifetimes, definitions, &mut subject.grouping(by, device), moment, range);
         table.expect("a history has the changes").rows
     };
     let tables = groupings.iter().map(|&by| (by, moment)).chain([(GroupBy::Line, peak)]);
@@ -64,7 +64,7 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
     let mut marks = Marks::default();
     marks.update(&subject.recording);
     let spans = span_table(marks.spans_on(subject.recording.info(), device), definitions, lifetimes, range);
-    let phases = phase_table(definitions, &mut subject.grouping(GroupBy::Phase), lifetimes, range);
+    let phases = phase_table(definitions, &mut subject.grouping(GroupBy::Phase, device), lifetimes, range);
     for (index, what, expected) in [(1, "spans", spans), (2, "phases", phases)] {
         let expected: Vec<Value> = expected.iter().map(span_fields).collect();
         assert_eq!(shown[groupings.len() + index], expected, "{}, device {}: {what}", subject.name, device.0);

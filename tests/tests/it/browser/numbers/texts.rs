@@ -73,9 +73,15 @@ fn check_device(page: Page<'_>, subject: &Subject, state: &DeviceState, context:
 }
 
 /// Checks the cells of the table of who holds the memory, and its summary.
-fn check_sites(page: Page<'_>, subject: &Subject, state: &DeviceState, by: GroupBy, context: &str) {
+fn check_sites(
+    page: Page<'_>,
+    subject: &Subject,
+    (device, state): (DeviceId, &DeviceState),
+    by: GroupBy,
+    context: &str,
+) {
     choose(page, "sites", "by sites", by.name());
-    let mut grouping = subject.grouping(by);
+    let mut grouping = subject.grouping(by, device);
     let mut groups = live_groups(state, subject.recording.definitions(), &mut grouping);
     let cells = table_cells(page, "sites");
     assert_eq!(cells.len(), groups.len(), "{context}: rows");
@@ -125,7 +131,7 @@ fn check_list(page: Page<'_>, subject: &Subject, device: DeviceId, moment: u64, 
 
 /// Checks the legend of the picture of all allocations, whose entries add up to the live bytes.
 fn check_legend(page: Page<'_>, subject: &Subject, state: &DeviceState, context: &str) {
-    let mut grouping = subject.grouping(GroupBy::Site);
+    let mut grouping = subject.grouping(GroupBy::Site, DeviceId(0));
     let groups = live_groups(state, subject.recording.definitions(), &mut grouping);
     let mut by_name: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     groups.iter().for_each(|one| by_name.entry(one.name.trim()).or_default().push(one.bytes));
@@ -154,7 +160,7 @@ fn check_texts(page: Page<'_>, fixture: &Fixture, moments: usize, seed: u64) {
             check_header(page, &subject, &state, moment, &context);
             show(page, "sites");
             let by = [GroupBy::Line, GroupBy::Category, GroupBy::Module, GroupBy::Stream][index % 4];
-            check_sites(page, &subject, &state, by, &format!("{context}, by {}", by.name()));
+            check_sites(page, &subject, (device, &state), by, &format!("{context}, by {}", by.name()));
             check_device(page, &subject, &state, &context);
             show(page, "list");
             check_list(page, &subject, device, moment, &context);
