@@ -76,6 +76,8 @@ fn findings_are_listed_and_one_click_shows_them() {
     let expected: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(findings, expected["findings"], "the page finds what the command finds");
     page.wait("the list is beside the panes", "return document.querySelectorAll('.findings li').length > 0");
+    // The hints for new users stay at the bottom, above the end of the details.
+    browser.click("//*[@id='hints-close']");
     browser.click("(//*[@class='findings']//li//button)[1]");
     page.wait("its view is shown", "return document.querySelector('[data-view=failures]') !== null");
     let event = &findings[0]["events"][1];
