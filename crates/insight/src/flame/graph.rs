@@ -10,7 +10,7 @@ use vramscope_trace::{Definitions, Frame, FrameOrigin, SiteId, frame_name};
 use super::trie::{StackTrie, TrieNode};
 use super::weights::{StackKey, StackWeights, Weight};
 use crate::frames::{FactsCache, RecordedStacks, WhyNoStack, frame_label, library_name};
-use crate::group::GroupBy;
+use crate::group::{BackwardCalls, GroupBy};
 
 /// The kind of a flame graph's node, with its frame or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,12 +129,13 @@ impl FlameGraph {
     pub fn new(definitions: &Definitions, weights: &StackWeights, fold_libraries: bool) -> Self {
         let recorded = RecordedStacks::new(definitions);
         let mut facts = FactsCache::default();
+        let calls = BackwardCalls::new(definitions, &mut facts);
         let mut builder = Builder::new(definitions, fold_libraries);
         for (key, weight) in weights.iter() {
             let stack = definitions.site(key.site).stack;
             let of_stack = facts.get(definitions, stack);
             let node = if of_stack.frames == 0 {
-                builder.no_stack(recorded.why_missing(key.is_older))
+                builder.no_stack(recorded.why_missing(key.is_older), &calls)
             } else {
                 let end = builder.trie.node_of(stack, of_stack.has_python());
                 builder.node_of(end)
@@ -218,9 +219,12 @@ impl<'a> Builder<'a> {
         self.node_by_key.push((blocks, node));
     }
 
-    /// Returns the node for blocks without a stack.
-    fn no_stack(&mut self, why: WhyNoStack) -> u32 {
-        self.add(0, FlameNodeKind::NoStack(why))
+    /// Returns the node for blocks without a stack. `calls` are the lines that call the backward
+    /// pass.
+    fn no_stack(&mut self, why: WhyNoStack, calls: &BackwardCalls) -> u32 {
+        let definitions = self.definitions;
+        let name = || calls.name_of(definitions, why).map(Arc::from);
+        self.add_named(0, FlameNodeKind::NoStack(why), name)
     }
 
     /// Returns the node of a kind below `parent`, adding it if it is new.

@@ -35,6 +35,8 @@ pub(crate) enum FrameMark {
     Parameter = 4,
     /// Loads data: `torch/utils/data`.
     DataLoader = 8,
+    /// Calls autograd's engine: `Tensor.backward`, `torch.autograd.backward` or `grad`.
+    BackwardCall = 16,
     /// Requests scratch memory of cuBLAS.
     Workspace = 32,
     /// Repeats a forward pass in the backward pass: `torch/utils/checkpoint.py`.
@@ -169,6 +171,11 @@ fn python_marks(function: &str, path: &str) -> FrameMarks {
         || path.ends_with("torch/nn/parameter.py")
     {
         marks.insert(FrameMark::Parameter);
+    }
+    let is_backward_call = matches!(function, "backward" | "grad" | "_make_grads")
+        && (path.ends_with("torch/autograd/__init__.py") || path.ends_with("torch/_tensor.py"));
+    if is_backward_call {
+        marks.insert(FrameMark::BackwardCall);
     }
     if path.contains("torch/utils/data/") {
         marks.insert(FrameMark::DataLoader);

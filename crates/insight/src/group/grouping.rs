@@ -8,6 +8,7 @@ use vramscope_trace::{
     SiteId, StackId, StreamId, StringId,
 };
 
+use super::backward_calls::BackwardCalls;
 use super::group_by::GroupBy;
 use super::memory_category::{CategorySource, KnownCategory, MemoryCategory};
 use super::phase::Phase;
@@ -130,6 +131,8 @@ pub struct Grouping {
     /// name.
     pub(super) operations: HashMap<String, StringId>,
     pub(super) recorded: RecordedStacks,
+    /// The lines of the program that call the backward pass.
+    pub(super) backward_calls: BackwardCalls,
 }
 
 impl Grouping {
@@ -152,6 +155,7 @@ impl Grouping {
             facts: FactsCache::default(),
             operations: HashMap::new(),
             recorded: RecordedStacks::default(),
+            backward_calls: BackwardCalls::default(),
         }
     }
 
@@ -232,6 +236,9 @@ impl Grouping {
         while self.sites.len() < sites {
             let Ok(number) = u32::try_from(self.sites.len()) else { break };
             let groups = [false, true].map(|before| self.site_group(definitions, SiteId(number), before));
+            if self.backward_calls.add(definitions, SiteId(number), &mut self.facts) {
+                self.cached_names.clear();
+            }
             self.sites.push(SiteEntry { groups, category: definitions.site(SiteId(number)).category });
         }
         changed

@@ -55,6 +55,7 @@
 //! A request of the backward pass may have the stack of its forward operation and a scope
 //! `backward`, as recordings of vramscope's hook do. It belongs to `linear backward`.
 
+mod backward_calls;
 mod group_by;
 mod grouping;
 mod groupings;
@@ -67,6 +68,7 @@ mod site_keys;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use backward_calls::BackwardCalls;
 pub use group_by::GroupBy;
 pub use grouping::Grouping;
 pub use groupings::Groupings;

@@ -59,7 +59,10 @@ impl Grouping {
             GroupKey::Pool(pool) => pool_name(pool),
             GroupKey::Size(exponent) => size_range_name(exponent),
             GroupKey::Phase(phase) => phase.name().to_owned(),
-            GroupKey::NoStack { before_recording } => self.recorded.why_missing(before_recording).name().to_owned(),
+            GroupKey::NoStack { before_recording } => {
+                let why = self.recorded.why_missing(before_recording);
+                self.backward_calls.name_of(definitions, why).unwrap_or_else(|| why.name().to_owned())
+            }
             GroupKey::LibraryOnly => WhyNoStack::LibraryOnly.name().to_owned(),
         }
     }

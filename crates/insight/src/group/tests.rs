@@ -130,6 +130,32 @@ fn backward_operations_are_functions_without_a_line() {
 }
 
 #[test]
+fn requests_of_the_backward_pass_name_the_lines_that_call_it() {
+    let mut sites = TestSites::default();
+    let unknown = block(SiteId(0));
+    let engine = ("/x/site-packages/torch/autograd/__init__.py", 231, "_make_grads");
+    let tensor = ("/x/site-packages/torch/_tensor.py", 630, "backward");
+    let mut grouping = Grouping::new(GroupBy::Line, 0);
+    let mut expect = |sites: &TestSites, expected: &str| {
+        grouping.update(sites.definitions());
+        let group = grouping.group_of(&unknown);
+        assert_eq!(&*grouping.cached_name(sites.definitions(), group), expected);
+    };
+    sites.stack(&[("train.py", 80, "train")]);
+    expect(&sites, "backward pass (no line recorded)");
+    sites.stack(&[("train.py", 85, "train"), tensor, engine]);
+    expect(&sites, "backward pass called at train.py:85");
+    sites.stack(&[("train.py", 85, "train"), ("/x/site-packages/torch/autograd/__init__.py", 300, "backward"), engine]);
+    expect(&sites, "backward pass called at train.py:85");
+    sites.stack(&[("train.py", 97, "train"), tensor, engine]);
+    expect(&sites, "backward pass called at train.py:85 or train.py:97");
+    for line in 100..103 {
+        sites.stack(&[("train.py", line, "train"), tensor, engine]);
+    }
+    expect(&sites, "backward pass (no line recorded)");
+}
+
+#[test]
 fn backward_requests_with_a_forward_stack_name_the_operation_and_its_line() {
     let mut sites = TestSites::default();
     let frames = [

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use vramscope_insight::group::{GroupBy, Grouping, Phase};
 use vramscope_insight::history::History;
 use vramscope_insight::sites::{
-    GroupPeak, GroupPeaks, RangeGroups, common_category, group_peaks, groups_at, groups_in_range, live_groups,
+    GroupPeak, GroupPeaks, GroupRow, RangeGroups, common_category, group_peaks, groups_at, groups_in_range, live_groups,
 };
 use vramscope_trace::{
     Category, DeviceId, DeviceState, EventKind, Lifetimes, LifetimesReader, MemoryState, Recording, Replay,
 };
 
-use crate::recordings::snapshot;
+use crate::recordings::{recorded_in, snapshot};
 
 /// Recordings with stacks, without, with blocks from before the recording, several streams, pools
 /// and devices.
@@ -59,7 +59,7 @@ fn live_groups_add_up_to_the_counters_and_equal_those_from_lifetimes() {
                     grouping.set_categories(&history.categories(id));
                     let rows = live_groups(device, definitions, &mut grouping);
                     let counters = device.counters();
-                    let sum = |of: fn(&vramscope_insight::sites::GroupRow) -> u64| rows.iter().map(of).sum::<u64>();
+                    let sum = |of: fn(&GroupRow) -> u64| rows.iter().map(of).sum::<u64>();
                     assert_eq!(sum(|row| row.bytes), counters.active, "{name} {by:?} {moment}");
                     assert_eq!(sum(|row| row.bytes - row.pending_bytes), counters.allocated, "{name} {by:?} {moment}");
                     assert_eq!(sum(|row| row.requested_bytes), counters.requested, "{name} {by:?} {moment}");
@@ -232,4 +232,38 @@ fn blocks_from_before_the_recording_say_so() {
         let details = grouping.group_details(recording.definitions(), rows[0].group);
         assert!(details.why_no_stack.is_some_and(|why| why.sentence().ends_with('.')), "{details:?}");
     }
+}
+
+#[test]
+fn nearly_all_bytes_have_a_line_of_the_program_or_an_operation() {
+    // Real programs, then small ones, of which some pass a gradient to the backward pass: nothing
+    // says where they call it.
+    let programs = recorded_in("../../tests/data/categories").map(|(name, recording)| (name, recording, true));
+    let small = recorded_in("../../tests/data").map(|(name, recording)| (name, recording, false));
+    let (mut named, mut known, mut first_rows) = (0u64, 0u64, 0u64);
+    for (name, recording, is_program) in programs.chain(small) {
+        let grouping = Grouping::of(GroupBy::Line, &recording);
+        if !grouping.recorded_stacks().has_stacks() {
+            continue;
+        }
+        let mut replay = Replay::new();
+        for device in recording.devices() {
+            let mut grouping = grouping.clone();
+            let Some(series) = recording.series(device) else { continue };
+            let state = replay.seek(&recording, series.peak_allocated().event).expect("the recording is complete");
+            let Some(memory) = state.device(device) else { continue };
+            let mut rows = live_groups(memory, recording.definitions(), &mut grouping);
+            rows.retain(|row| &*row.name != "allocated before recording began");
+            let is_named = |row: &&GroupRow| !row.name.contains("no line recorded");
+            let bytes = |rows: &mut dyn Iterator<Item = &GroupRow>| rows.map(|row| row.bytes).sum::<u64>();
+            let [of_all, of_named] = [bytes(&mut rows.iter()), bytes(&mut rows.iter().filter(is_named))];
+            if of_named < of_all / 20 * 19 {
+                println!("{name}: {of_named} of {of_all} B");
+            }
+            (named, known) = (named + of_named, known + of_all);
+            first_rows += u64::from(is_program && rows.first().is_some_and(|row| !is_named(&row)));
+        }
+    }
+    println!("{named} of {known} B have a line or an operation; {first_rows} first rows have none");
+    assert!(named >= known / 100 * 95 && first_rows == 0, "{named} of {known} B, {first_rows} first rows");
 }
