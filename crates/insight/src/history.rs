@@ -33,8 +33,8 @@ const EXACT_TIMES: usize = 8_000_000;
 /// Approximate number of bytes in one request for missing chunks.
 const FETCH_BYTES: u64 = 2 << 20;
 
-/// Divisor of the events of the last inference of categories: once as many more were read, the
-/// categories are inferred again.
+/// Divisor of the events of the last inference of categories: once a growing recording has as many
+/// more, the categories are inferred again.
 const CATEGORIES_DIVISOR: u64 = 8;
 
 /// How far a [`History`] has been built.
@@ -72,10 +72,19 @@ pub struct History {
     /// The history of the recording's remaining part, until it has caught up.
     replacement: Option<Box<Pass>>,
     generation: u64,
-    /// The inferred categories, and the moment up to which they are complete.
-    categories: Option<(Arc<RecordingCategories>, u64)>,
+    categories: Option<Inferred>,
     /// How often categories were inferred.
     categories_generation: u64,
+}
+
+/// The inferred categories.
+#[derive(Clone, Debug)]
+struct Inferred {
+    all: Arc<RecordingCategories>,
+    /// The generation of the history from which they were inferred.
+    generation: u64,
+    /// The moment up to which it was complete.
+    until: u64,
 }
 
 /// One pass over a recording.
@@ -239,22 +248,30 @@ impl History {
         self.generation
     }
 
-    /// Returns true if [`infer_categories`](Self::infer_categories) would improve the categories:
-    /// the history is complete, and has grown by an eighth since the last inference.
+    /// Returns true if categories should be [inferred](Self::infer_categories) now: the history is
+    /// complete, and contains more than at the last inference. The history of a recording that
+    /// grows need be [nearly](Self::is_nearly_read) complete only, and must have grown by an
+    /// eighth.
     #[must_use]
-    pub fn needs_categories(&self, recording: &Recording) -> bool {
-        let known = self.categories.as_ref().map(|(_, until)| until.saturating_sub(self.first_event()));
-        let events = self.until().saturating_sub(self.first_event());
-        events > 0
-            && self.is_nearly_read(recording)
-            && known.is_none_or(|known| events > known.saturating_add(known / CATEGORIES_DIVISOR))
+    pub fn needs_categories(&self, recording: &Recording, is_growing: bool) -> bool {
+        let events = |until: u64| until.saturating_sub(self.first_event());
+        let is_ready = if is_growing { self.is_nearly_read(recording) } else { self.progress(recording).is_complete };
+        if !is_ready {
+            return false;
+        }
+        let Some(known) = self.categories.as_ref().filter(|known| known.generation == self.generation) else {
+            return true;
+        };
+        let least = if is_growing { events(known.until) / CATEGORIES_DIVISOR } else { 0 };
+        self.until() > known.until.saturating_add(least)
     }
 
     /// Infers the categories of all allocations read so far. Takes about 400 ns for each
     /// allocation.
     pub fn infer_categories(&mut self, recording: &Recording) {
         let until = self.until();
-        self.categories = Some((infer_categories(recording, self.all_lifetimes(), until), until));
+        let all = infer_categories(recording, self.all_lifetimes(), (self.first_event(), until));
+        self.categories = Some(Inferred { all, generation: self.generation, until });
         self.categories_generation += 1;
     }
 
@@ -270,15 +287,15 @@ impl History {
     /// [inference](Self::infer_categories).
     #[must_use]
     pub fn inferred_categories(&self) -> Option<&Arc<RecordingCategories>> {
-        self.categories.as_ref().map(|(all, _)| all)
+        self.categories.as_ref().map(|known| &known.all)
     }
 
     /// Returns the categories of all allocations read so far, inferred now if that was not done.
     #[must_use]
     pub fn all_categories(&self, recording: &Recording) -> Arc<RecordingCategories> {
         match &self.categories {
-            Some((all, until)) if *until == self.until() => Arc::clone(all),
-            _ => infer_categories(recording, self.all_lifetimes(), self.until()),
+            Some(known) if (known.generation, known.until) == (self.generation, self.until()) => Arc::clone(&known.all),
+            _ => infer_categories(recording, self.all_lifetimes(), (self.first_event(), self.until())),
         }
     }
 
@@ -349,6 +366,7 @@ impl History {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let size = |pass: &Pass| pass.reader.lifetimes().memory_bytes() + pass.times.memory_bytes();
-        size(&self.pass) + self.replacement.as_deref().map_or(0, size)
+        let categories = self.categories.as_ref().map_or(0, |known| known.all.memory_bytes());
+        size(&self.pass) + self.replacement.as_deref().map_or(0, size) + categories
     }
 }

@@ -47,7 +47,8 @@ impl DeviceSummary {
         let metrics = metrics_over_time(recording, device)?;
         let mut summary = Self {
             device,
-            // The event with index i leads to moment i + 1.
+            // The event with index i leads to moment i + 1. Beyond 8 million events, times between
+            // the stored ones are interpolated.
             lifetimes: history.lifetimes(device).map_or_else(LifetimeSummary::default, |lifetimes| {
                 lifetimes.summary(|index| history.time_ns(index.saturating_add(1)))
             }),

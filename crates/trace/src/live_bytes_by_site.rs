@@ -39,7 +39,7 @@ const BACKWARD_FUNCTIONS: &str = "autograd::generated::";
 const RUNTIME_FILES: [&str; 4] = ["threading.py", "contextlib.py", "runpy.py", "functools.py"];
 /// Parts of the paths of C and C++ files that belong to a runtime or to PyTorch: the C and C++
 /// libraries, the interpreter, and PyTorch's sources as its builds record them.
-const NATIVE_LIBRARY_DIRECTORIES: [&str; 17] = [
+const NATIVE_LIBRARY_DIRECTORIES: [&str; 15] = [
     "libstdc++",
     "/c++/",
     "/nptl/",
@@ -47,10 +47,8 @@ const NATIVE_LIBRARY_DIRECTORIES: [&str; 17] = [
     "/csu/",
     "/glibc",
     "/usr/include/",
-    "/usr/src/",
     "/Python/",
     "/Objects/",
-    "/Modules/",
     "/aten/src/",
     "/ATen/",
     "/c10/",

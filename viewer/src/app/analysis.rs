@@ -52,7 +52,15 @@ impl Session {
             return Ok(false);
         }
         if !analysis.is_at_limit {
-            analysis.progress = analysis.history.extend(recording, max_events)?;
+            match analysis.history.extend(recording, max_events) {
+                Ok(progress) => analysis.progress = progress,
+                Err(error) => {
+                    if analysis.infer_categories_of_part(recording) {
+                        self.model.moment_changed();
+                    }
+                    return Err(error);
+                }
+            }
             let bytes = analysis.history.memory_bytes();
             let is_file = self.model.origin() == Origin::File;
             if is_file && bytes > analysis.limit_bytes.unwrap_or(HISTORY_LIMIT_BYTES) && !analysis.progress.is_complete
@@ -63,8 +71,12 @@ impl Session {
             }
         }
         let analysis = &mut self.analysis;
-        if analysis.history.needs_categories(self.model.recording()) {
-            analysis.history.infer_categories(self.model.recording());
+        let (recording, is_growing) = (self.model.recording(), self.model.origin() == Origin::Live);
+        let is_due = analysis.history.needs_categories(recording, is_growing);
+        if is_due {
+            analysis.history.infer_categories(recording);
+        }
+        if is_due || analysis.is_at_limit && analysis.infer_categories_of_part(recording) {
             self.model.timeline_changed();
             self.model.moment_changed();
         }

@@ -7,7 +7,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::{History, Progress};
 use vramscope_insight::pools::MemoryPart;
 use vramscope_insight::sites::Caller;
-use vramscope_trace::{DeviceId, SiteId};
+use vramscope_trace::{DeviceId, Recording, SiteId};
 
 use crate::command::Direction;
 use crate::connection::ConnectionState;
@@ -71,6 +71,16 @@ impl Analysis {
     /// Returns true if all events have been read.
     pub(super) fn is_complete(&self) -> bool {
         self.progress.is_complete
+    }
+
+    /// Infers categories from the part of the recording that was read, because no more can be read.
+    /// Returns false if they were inferred before.
+    pub(super) fn infer_categories_of_part(&mut self, recording: &Recording) -> bool {
+        let is_due = self.history.inferred_categories().is_none() && self.history.until() > self.history.first_event();
+        if is_due {
+            self.history.infer_categories(recording);
+        }
+        is_due
     }
 
     /// Gives the views the inferred categories of the device that is shown.

@@ -14,6 +14,7 @@ mod failed_request;
 mod moments;
 mod picture;
 mod scene;
+mod second;
 mod side;
 mod sides;
 

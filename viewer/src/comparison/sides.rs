@@ -7,21 +7,17 @@ use vramscope_insight::history::History;
 use vramscope_insight::incremental::{DeviceHistory, StepAnalysis};
 use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::{GroupRow, live_groups};
-use vramscope_insight::small_map::SmallMap;
-use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
 use vramscope_trace::{DeviceState, Recording, Replay};
 
 use crate::comparison::{AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
-use crate::model::{CompareWith, SecondRecording};
+use crate::model::CompareWith;
 use crate::view::Context;
 
 use super::failed_request::FailedRequest;
 use super::moments::{Moments, StepChoice};
+use super::second::SecondAnalysis;
 use super::side::{Side, named, recording_of, set_step};
-
-/// Number of events of the compared (second) recording that are read in one frame.
-const EVENTS_PER_FRAME: u64 = 65_536;
 
 /// Why there is no comparison to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,43 +28,6 @@ pub enum Unavailable {
     Reading,
     /// The comparison is not possible: a sentence for the user.
     Impossible(String),
-}
-
-/// What has been computed about the compared (second) recording: its history, steps and groupings.
-#[derive(Default)]
-struct SecondAnalysis {
-    /// The recording's number, see [`SecondRecording::id`].
-    id: u64,
-    groupings: Groupings,
-    history: History,
-    is_complete: bool,
-    marks: Marks,
-    steps: StepAnalysis,
-    /// The names of its groups, by their grouping, and the number of sites of both recordings for
-    /// which they were found.
-    names: SmallMap<GroupBy, ([usize; 2], MatchingNames)>,
-}
-
-impl SecondAnalysis {
-    /// Discards all results if the compared recording is not the one they are about.
-    fn update(&mut self, second: &SecondRecording) {
-        if self.id != second.id {
-            *self = Self { id: second.id, ..Self::default() };
-            self.marks.update(&second.recording);
-        }
-    }
-
-    /// Reads a part of the recording's events, and infers categories at the end.
-    fn read(&mut self, recording: &Recording) -> Result<(), Unavailable> {
-        if !self.is_complete {
-            let progress = self.history.extend(recording, EVENTS_PER_FRAME);
-            self.is_complete = progress.map_err(|error| Unavailable::Impossible(error.to_string()))?.is_complete;
-            if self.is_complete {
-                self.history.infer_categories(recording);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The memory at the moment of one side of a comparison, and the inputs of that moment.
@@ -136,8 +95,8 @@ impl CompareCache {
         self.is_unfinished = false;
         if let Some(second) = context.comparison.second() {
             self.second.update(second);
-            self.second.read(&second.recording)?;
-            self.is_unfinished |= !self.second.is_complete;
+            self.second.read(&second.recording);
+            self.is_unfinished |= !self.second.is_complete && self.second.error.is_none();
         }
         let sides = self.find_sides(context, subject, moments)?;
         self.alignment = self.align_axis(context, &sides, wanted);
@@ -221,7 +180,9 @@ impl CompareCache {
         let groupings = if side.is_second { &mut self.second.groupings } else { groupings };
         groupings.set_categories(&categories);
         let rows = live_groups(device, recording.definitions(), groupings.get(by, recording));
-        groupings.set_categories(&context.history.categories(context.device));
+        if !side.is_second {
+            groupings.set_categories(&context.history.categories(context.device));
+        }
         rows
     }
 
@@ -268,8 +229,9 @@ impl CompareCache {
             let end_event = recording_of(context, side).map_or(0, Recording::end_event);
             [self.recording_id(side), side.device.0.into(), side.event, side.origin_ns, end_event]
         };
-        let unit = self.alignment.0 as u64;
-        self.sides.iter().flatten().flat_map(numbers).chain([unit]).collect()
+        let categories = [context.history, &self.second.history].map(History::categories_generation);
+        let others = [self.alignment.0 as u64].into_iter().chain(categories);
+        self.sides.iter().flatten().flat_map(numbers).chain(others).collect()
     }
 
     /// Returns the unit of the chart's axis.
@@ -464,6 +426,9 @@ impl CompareCache {
     ) -> Result<(&'a mut StepAnalysis, &'a History), Unavailable> {
         let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
         let second = &mut self.second;
+        if let Some(error) = second.error.clone().filter(|_| side.is_second) {
+            return Err(Unavailable::Impossible(error));
+        }
         let (history, marks, is_complete) = match side.is_second {
             true => (&second.history, &second.marks, second.is_complete),
             false => (context.history, context.marks, context.is_history_complete),

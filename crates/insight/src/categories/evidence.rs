@@ -126,13 +126,18 @@ pub(super) struct Evidence<'a> {
     pub(super) sites: &'a [SiteEvidence],
     /// Whether any stack was recorded.
     pub(super) has_stacks: bool,
-    /// The recording's first and last moment.
+    /// The first and the last moment of the lifetimes.
     pub(super) range: (u64, u64),
 }
 
 impl<'a> Evidence<'a> {
-    /// Collects the evidence about a device.
-    pub(super) fn new(recording: &Recording, lifetimes: &DeviceLifetimes, sites: &'a mut Sites) -> Self {
+    /// Collects the evidence about a device, whose lifetimes are known in a range of moments.
+    pub(super) fn new(
+        recording: &Recording,
+        lifetimes: &DeviceLifetimes,
+        range: (u64, u64),
+        sites: &'a mut Sites,
+    ) -> Self {
         let requests = lifetimes.iter().map(|one| {
             let site = sites.number(recording, &one);
             let rounded = one.requested.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES);
@@ -147,7 +152,6 @@ impl<'a> Evidence<'a> {
             }
         });
         let requests = requests.collect();
-        let range = (recording.first_event(), recording.end_event());
         Self { requests, sites: &sites.evidence, has_stacks: sites.recorded.has_stacks(), range }
     }
 

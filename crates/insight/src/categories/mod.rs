@@ -61,14 +61,14 @@ pub(crate) use sizes::{SizeCounts, count};
 const MAX_COMPARED: usize = 4_000_000;
 
 /// Infers the category of every allocation of a recording from the lifetimes of its devices, which
-/// contain all events up to the moment `until`.
+/// contain all events from the first to the second moment of `range`.
 #[must_use]
-pub fn infer_categories(recording: &Recording, lifetimes: &Lifetimes, until: u64) -> Arc<RecordingCategories> {
+pub fn infer_categories(recording: &Recording, lifetimes: &Lifetimes, range: (u64, u64)) -> Arc<RecordingCategories> {
     let mut sites = Sites::new(recording.definitions());
     let mut bytes = BytesBySite::default();
     let mut found = Vec::new();
     for (device, lifetimes) in lifetimes.devices() {
-        let known = known_categories(recording, lifetimes, &mut sites);
+        let known = known_categories(recording, lifetimes, range, &mut sites);
         for (one, known) in lifetimes.iter().zip(&known) {
             bytes.add(&one, is_older(recording, &one), *known);
         }
@@ -76,12 +76,13 @@ pub fn infer_categories(recording: &Recording, lifetimes: &Lifetimes, until: u64
     }
     let by_site = bytes.largest_categories(recording, &mut sites);
     let allocations = found.iter().map(|(_, _, known)| known.len()).sum();
-    let mut categories = RecordingCategories::new((recording.first_event(), until), allocations, &by_site);
+    let mut categories = RecordingCategories::new(range, allocations, &by_site);
     for (device, lifetimes, known) in found {
         for (one, known) in lifetimes.iter().zip(known) {
             categories.insert(device, &one, known);
         }
     }
+    categories.finish();
     Arc::new(categories)
 }
 
@@ -89,11 +90,12 @@ pub fn infer_categories(recording: &Recording, lifetimes: &Lifetimes, until: u64
 fn known_categories(
     recording: &Recording,
     lifetimes: &DeviceLifetimes,
+    range: (u64, u64),
     sites: &mut Sites,
 ) -> Vec<Option<KnownCategory>> {
     if lifetimes.len() > MAX_COMPARED {
         lifetimes.iter().map(|one| sites.known(recording, &one)).collect()
     } else {
-        infer::categories(&mut Evidence::new(recording, lifetimes, sites))
+        infer::categories(&mut Evidence::new(recording, lifetimes, range, sites))
     }
 }

@@ -184,7 +184,11 @@ impl<'a> SitesOfRecording<'a> {
             name: site_name(self.definitions, id),
             scope: self.definitions.string(site.scope).to_owned(),
             category: site.category,
-            inferred_category: self.grouping.category(id, false),
+            inferred_category: [false, true]
+                .map(|is_older| self.grouping.category(id, is_older))
+                .into_iter()
+                .find(|one| one.category != Category::Unknown)
+                .unwrap_or(MemoryCategory::inferred(Category::Unknown)),
             stack: stack.map(|frame| frame_name(self.definitions, frame, false)).collect(),
             ..SiteChange::default()
         }

@@ -1,6 +1,6 @@
 //! The allocations of a device's lifetimes with the groups of a [`Grouping`].
 
-use vramscope_trace::{AllocationOrigin, AllocationRow, Category, DeviceLifetimes, RowChange};
+use vramscope_trace::{AllocationOrigin, AllocationRow, DeviceLifetimes, RowChange};
 
 use super::rows::{AllocationRows, AllocationSpan, Change};
 use crate::group::{GroupBy, Grouping};
@@ -75,9 +75,9 @@ impl RowGroups {
         let groups = &mut self.by_index;
         lifetimes.for_each_row(self.row_end..lifetimes.row_end(), |row| {
             let origin = origins.get(row.origin as usize).copied().unwrap_or_default();
-            let is_known = grouping.category_of_row(lifetimes, &origin, &row).category != Category::Unknown;
-            let mut group = || u8::try_from(grouping.group_of_row(lifetimes, &origin, &row));
-            groups.push(if is_known { group().unwrap_or(BY_ORIGIN) } else { BY_ORIGIN });
+            let known = grouping.categories().of_row(lifetimes, origin.site, &row);
+            let group = known.map(|known| grouping.group_with_category(origin.site, Some(known).into(), false));
+            groups.push(group.and_then(|group| u8::try_from(group).ok()).unwrap_or(BY_ORIGIN));
         });
         self.row_end = lifetimes.row_end();
     }

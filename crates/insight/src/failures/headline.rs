@@ -12,8 +12,8 @@ use crate::group::{DeviceCategories, GroupBy, Grouping};
 /// train.py:41 (1.2 GiB, 48.0%). At train.py:58 loss, 62 MiB failed because the device was full.`
 ///
 /// `categories` are those of the failure's device. A category or a line that is not known is left
-/// out. `why` is a [verdict](crate::verdict) on the
-/// failure; without one, the allocator's state alone says why it failed.
+/// out. `why` is a [verdict](crate::verdict) on the failure; without one, the allocator's state
+/// alone says why it failed.
 ///
 /// # Errors
 /// If a chunk cannot be read.

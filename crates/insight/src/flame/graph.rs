@@ -83,8 +83,7 @@ pub struct FlameGraph {
     /// Nodes in depth-first order, the root first; the children of a node by bytes, largest first,
     /// then by label.
     pub nodes: Vec<FlameNode>,
-    /// The node at which the stack of a site's blocks ends, by its index, separately for blocks
-    /// older than the recording (`true`). In ascending order.
+    /// The node at which the stack of blocks with a key ends, by its index. In ascending order.
     pub node_by_key: Vec<(StackKey, u32)>,
 }
 
@@ -212,8 +211,7 @@ impl<'a> Builder<'a> {
         u32::try_from(self.nodes.len() - 1).unwrap_or(0)
     }
 
-    /// Adds blocks of a site to the node at which their stack ends; the `bool` tells whether they
-    /// are older than the recording.
+    /// Adds blocks to the node at which their stack ends.
     pub(super) fn add_blocks(&mut self, node: u32, blocks: StackKey, weight: Weight) {
         self.nodes[node as usize].own.add(weight);
         self.node_by_key.push((blocks, node));

@@ -43,8 +43,7 @@
 //!    frame without a file is a C function, not a named operation.
 //! 2. *PyTorch's dispatcher*: `at::_ops::add_Tensor::call` and `redispatch` are `aten::add`,
 //!    without the name of the overload; the node `torch::autograd::generated::MmBackward0::apply`
-//!    is
-//!    `MmBackward0`. These are the names of PyTorch's profiler.
+//!    is `MmBackward0`. These are the names of PyTorch's profiler.
 //! 3. *Python functions*: a function in `torch/nn/functional.py` has its own name, `linear`; one in
 //!    another file of `torch/nn` or `torch/optim` is `linear.forward` or `adam._init_group`, or
 //!    `Linear.forward` where its class was recorded. Functions that only call modules and

@@ -11,6 +11,8 @@ use super::memory_category::{Confidence, KnownCategory};
 const IS_ALLOCATION: u8 = 0x80;
 /// Number of events for each allocation up to which a byte for each event is kept.
 const MAX_EVENTS_PER_ALLOCATION: u64 = 64;
+/// Bit of an event's code: a full state at this moment also shows allocations that no event made.
+const HAS_OTHERS: u8 = 0x40;
 /// Bits of a code that hold the category, as in [`Category::ALL`].
 const CATEGORY_BITS: u8 = 0x0f;
 
@@ -34,8 +36,8 @@ fn category_of(code: u8) -> Option<KnownCategory> {
 /// The inferred category of every allocation of a recording; see
 /// [`categories`](crate::categories), which computes it.
 ///
-/// An allocation is identified by the event that made it; without one, by device and address. The
-/// size is a byte for each event.
+/// An allocation is identified by the event that made it; without a recorded one, by device,
+/// address and first moment. The size is about a byte for each event.
 #[derive(Debug, Default)]
 pub struct RecordingCategories {
     /// Blocks that exist since this event or before may be older than the recording.
@@ -67,7 +69,26 @@ impl RecordingCategories {
     ) -> Self {
         let by_site = by_site.iter().map(|known| known.map(code_of)).collect();
         let max_events = (allocations as u64).saturating_mul(MAX_EVENTS_PER_ALLOCATION).saturating_add(1 << 16);
-        Self { first_event, until, by_event: Vec::new(), max_events, by_address: BTreeMap::new(), by_site }
+        let events = until.saturating_sub(first_event).min(max_events);
+        let by_event = Vec::with_capacity(usize::try_from(events).unwrap_or(0));
+        Self { first_event, until, by_event, max_events, by_address: BTreeMap::new(), by_site }
+    }
+
+    /// Marks the events at whose moments a full state shows further allocations. To be called once
+    /// all allocations are added.
+    pub(crate) fn finish(&mut self) {
+        for (_, _, moment) in self.by_address.keys() {
+            let index = moment.checked_sub(self.first_event).and_then(|index| usize::try_from(index).ok());
+            if let Some(code) = index.and_then(|index| self.by_event.get_mut(index)).filter(|code| **code != 0) {
+                *code |= HAS_OTHERS;
+            }
+        }
+    }
+
+    /// Returns the memory that the categories occupy, in bytes, approximately.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.by_event.capacity() + self.by_site.len() * 2 + self.by_address.len() * 40
     }
 
     /// Adds the category of a device's allocation.
@@ -155,6 +176,11 @@ impl RecordingCategories {
     ) -> Option<KnownCategory> {
         match self.code_of_event(since_event) {
             None => return self.of_site(site, false),
+            Some(code) if is_made && code & HAS_OTHERS != 0 => {
+                // A block of a full state exists since the event that follows it.
+                let other = self.by_address.get(&(device, address()?, since_event));
+                return category_of(other.copied().unwrap_or(code));
+            }
             Some(code) if is_made && code != 0 => return category_of(code),
             Some(_) => {}
         }
@@ -275,7 +301,7 @@ mod tests {
     fn blocks_are_found_by_their_event_or_address() {
         let by_site = [[None; 2], [likely(Category::Input), likely(Category::Cache)]];
         let until = 1 << 60;
-        let mut all = RecordingCategories::new((FIRST, until), 5, &by_site);
+        let mut all = RecordingCategories::new((FIRST, until), 8, &by_site);
         let far = 1 << 59;
         let added = [
             // Older than the recording, at two devices.
@@ -286,11 +312,15 @@ mod tests {
             // Found by a full state after missing events, and made after them.
             (DEVICE, allocation(0, far, false), likely(Category::Gradient)),
             (DEVICE, allocation(512, far + 2, true), likely(Category::Temporary)),
+            // Shown by a full state; the event after it made another block.
+            (DEVICE, allocation(2048, FIRST + 20, false), likely(Category::Workspace)),
+            (DEVICE, allocation(2560, FIRST + 21, true), likely(Category::Input)),
         ];
         for (device, one, known) in &added {
             all.insert(*device, one, *known);
         }
-        assert!(all.by_event.len() < 1 << 20, "missing events take no memory");
+        all.finish();
+        assert!(all.memory_bytes() < 1 << 20, "missing events take no memory");
         for (device, one, known) in &added {
             assert_eq!(all.of_allocation(*device, one), *known, "{one:?}");
         }
@@ -303,6 +333,8 @@ mod tests {
             // Made by an event that is missing.
             (DEVICE, 0, far - 5, likely(Category::Gradient)),
             (DEVICE, 512, far + 1, likely(Category::Temporary)),
+            (DEVICE, 2048, FIRST + 20, likely(Category::Workspace)),
+            (DEVICE, 2560, FIRST + 20, likely(Category::Input)),
             (DEVICE, 4096, FIRST, None),
             // Newer than the inference.
             (DEVICE, 512, until, likely(Category::Input)),

@@ -9,8 +9,9 @@ use vramscope_trace::{is_python_frame, short_file_name};
 
 /// Share of the bytes that one line must hold for its callers to be shown, in percent.
 const DOMINANT_PERCENT: u128 = 90;
-/// Maximum number of the program's lines of a stack that are looked at; deeper recursion repeats
-/// them.
+/// Maximum number of frames of a stack that are looked at; deeper recursion repeats them.
+const MAX_FRAMES: usize = 512;
+/// Maximum number of the program's lines of a stack that are looked at.
 const MAX_LINES: usize = 64;
 
 /// A line of the program that calls another one, with the bytes that were requested through it.
@@ -108,8 +109,9 @@ impl Line {
 /// only if there are no others.
 fn own_lines(definitions: &Definitions, site: SiteId) -> Vec<Line> {
     let stack = definitions.site(site).stack;
-    let has_python = definitions.stack(stack).any(|frame| is_python_frame(definitions, frame));
-    let own = definitions.stack(stack).filter(|frame| {
+    let frames = || definitions.stack(stack).take(MAX_FRAMES);
+    let has_python = frames().any(|frame| is_python_frame(definitions, frame));
+    let own = frames().filter(|frame| {
         frame_origin(definitions, *frame, has_python) == FrameOrigin::Own && !is_decorator(definitions, *frame)
     });
     let mut lines: Vec<Line> = own.map(|frame| Line { file: frame.file, line: frame.line }).take(MAX_LINES).collect();

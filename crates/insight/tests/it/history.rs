@@ -240,6 +240,54 @@ fn dropped_oldest_part_is_forgotten_once_the_rest_is_built_again() {
 }
 
 #[test]
+fn categories_of_a_file_are_inferred_once_it_is_read() {
+    for name in ["mlp_train.pickle.zst", "state_only.pickle.gz"] {
+        let recording = snapshot(name);
+        let mut history = History::new();
+        while !history.extend(&recording, 100).expect("the recording can be read").is_complete {
+            assert!(!history.needs_categories(&recording, false), "{name}");
+        }
+        assert!(history.needs_categories(&recording, false), "{name}");
+        history.infer_categories(&recording);
+        assert!(!history.needs_categories(&recording, false), "{name}");
+        assert_eq!(history.categories_generation(), 1, "{name}");
+    }
+}
+
+#[test]
+fn categories_of_a_live_recording_are_inferred_as_it_grows_and_when_its_start_is_dropped() {
+    let mut program = Program::new(5);
+    let (mut recording, mut history) = (Recording::new(), History::new());
+    let mut inferred = Vec::new();
+    for round in 0..40 {
+        for bytes in program.run(4000) {
+            recording.push(&bytes).expect("a valid recording");
+        }
+        if round == 30 {
+            assert!(recording.start_trim(recording.memory_bytes() / 2));
+            while !recording.continue_trim(10_000) {}
+        }
+        let before = history.generation();
+        complete(&mut history, &recording);
+        let is_dropped = history.generation() > before;
+        if history.needs_categories(&recording, true) {
+            history.infer_categories(&recording);
+            inferred.push(round);
+        }
+        assert!(!is_dropped || inferred.last() == Some(&round), "rows have other numbers and beginnings");
+        assert!(!history.needs_categories(&recording, true));
+        // Every block has one category.
+        let (Some(lifetimes), categories) = (history.lifetimes(DEVICE), history.categories(DEVICE)) else { continue };
+        let live = recording.end_state().device(DEVICE).expect("the device has events");
+        for block in live.blocks() {
+            let (_, one) = lifetimes.find(block.address, recording.end_event()).expect("the block has a lifetime");
+            assert_eq!(categories.of_block(block), categories.of_allocation(&one), "{block:?}");
+        }
+    }
+    assert!((8..24).contains(&inferred.len()), "{inferred:?}");
+}
+
+#[test]
 fn another_recording_begins_a_new_generation() {
     let recordings = [1, 2].map(|seed| {
         let mut recording = Recording::new();

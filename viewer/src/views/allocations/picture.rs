@@ -82,7 +82,8 @@ pub(super) fn picture_key(
     let (device, generation) = (u64::from(context.device.0), context.history.generation());
     let filter = outlined_filter(context, caches).map_or(0, |filter| filter.key);
     let [lit, lit_kind, lit_number] = context.lit.map_or([u64::MAX; 3], LinkedMemory::numbers);
-    let chosen = vec![device, generation, by, u64::from(is_by_address), zoom.start, zoom.end];
+    let categories = if context.lit.is_some() { context.history.categories_generation() } else { 0 };
+    let chosen = vec![device, generation, by, u64::from(is_by_address), zoom.start, zoom.end, categories];
     let emphasis = [selected, filter, lit, lit_kind, lit_number];
     Some(PictureKey { chosen, emphasis, until: version.into_iter().chain(source.indexes.until()).collect() })
 }

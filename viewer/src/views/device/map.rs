@@ -62,8 +62,9 @@ pub struct Device {
     pub(super) requests: Requests,
     /// The settings of the allocator, and their recorded text.
     settings: Option<(String, Settings)>,
-    /// The property that colors show unless the user chooses one; `None` until blocks are known.
-    usual_color: Option<ColorBy>,
+    /// The property that colors show unless the user chooses one, and whether categories were
+    /// inferred when it was chosen; `None` until blocks are known.
+    usual_color: Option<(ColorBy, bool)>,
 }
 
 /// The options of the device map. Links state its colors, order and zoom apart from the panes.
@@ -109,12 +110,14 @@ impl StoredOptions for MapOptions {
 impl Device {
     /// Returns the property that colors show, as far as it is known.
     pub(super) fn known_color(&self) -> ColorBy {
-        self.options.color_by.or(self.usual_color).unwrap_or_default()
+        self.options.color_by.or(self.usual_color.map(|(color, _)| color)).unwrap_or_default()
     }
 
     /// Returns the property that colors show.
     pub(super) fn shown_color(&mut self, context: &Context<'_>, shared: &mut SharedCaches) -> ColorBy {
-        if let Some(known) = self.options.color_by.or(self.usual_color) {
+        let is_inferred = context.history.inferred_categories().is_some();
+        let usual = self.usual_color.filter(|(_, was_inferred)| *was_inferred == is_inferred);
+        if let Some(known) = self.options.color_by.or(usual.map(|(color, _)| color)) {
             return known;
         }
         if is_inferring(context) {
@@ -123,7 +126,7 @@ impl Device {
         let color = usual_color(context, shared);
         // Without blocks, nothing is known yet.
         if context.state.blocks().len() > 0 {
-            self.usual_color = Some(color);
+            self.usual_color = Some((color, is_inferred));
         }
         color
     }

@@ -107,8 +107,9 @@ pub(super) struct FlameCache {
     pub(super) revision: u64,
     /// What the graph tells apart.
     keys: StackKeys,
-    /// The lit memory, the graph's revision, and the lit bytes of each node.
-    lit: (Option<(LinkedMemory, u64)>, Vec<u64>),
+    /// The lit memory, the graph's revision, the generation of the categories, and the lit bytes of
+    /// each node.
+    lit: (Option<(LinkedMemory, u64, u64)>, Vec<u64>),
 }
 
 /// Returns the grouping that the options of the view "Flame graph" set: by call stack unless the
@@ -192,7 +193,7 @@ impl FlameCache {
     /// memory is lit, or all of it.
     pub(super) fn lit_bytes(&mut self, context: &Context<'_>, caches: &mut SharedCaches) -> Option<&[u64]> {
         let (memory, graph) = (context.lit.filter(|memory| !memory.is_whole())?, self.key?);
-        let key = Some((memory, self.revision));
+        let key = Some((memory, self.revision, context.history.categories_generation()));
         if self.lit.0 != key {
             let sources = (&mut caches.groupings, &mut caches.lit_sites);
             let mut lit = LitBlocks::new(memory, context.recording, sources);

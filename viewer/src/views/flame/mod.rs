@@ -94,7 +94,8 @@ impl View for Flame {
         }
         let lit = context.lit.map_or([u64::MAX; 3], LinkedMemory::numbers);
         let key = |scroll: i32| {
-            let numbers = [revision, zoom.unwrap_or(0), scroll.unsigned_abs().into()];
+            let categories = if context.lit.is_some() { context.history.categories_generation() } else { 0 };
+            let numbers = [revision, zoom.unwrap_or(0), scroll.unsigned_abs().into(), categories];
             frame.key(numbers.into_iter().chain(lit).collect())
         };
         if self.scene.is_some() && self.key.as_ref() == Some(&key(self.scroll)) {
