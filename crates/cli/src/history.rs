@@ -22,7 +22,6 @@ pub(crate) fn read_history(path: &Path, recording: &Recording, operation: &Opera
         bar.set_position(progress.events);
         if progress.is_complete {
             bar.finish_and_clear();
-            history.infer_categories(recording);
             return Ok(history);
         }
     }

@@ -123,7 +123,10 @@ impl TableReport {
                 return Err(CommandError::file(path, message));
             }
         }
-        let history = read_history(path, recording, operation)?;
+        let mut history = read_history(path, recording, operation)?;
+        if by == GroupBy::Category {
+            history.infer_categories(recording);
+        }
         let mut marks = Marks::default();
         marks.update(recording);
         let mut grouping = Grouping::of(by, recording);

@@ -181,9 +181,14 @@ pub fn compare(
         MatchedSites::new((a.definitions(), history_a.all_lifetimes()), (b.definitions(), history_b.all_lifetimes()))
     };
     let numbers = matched.numbers();
+    let categories_a = sides.a.history.all_categories(sides.a.recording);
+    let categories_b = match is_one_recording {
+        true => Arc::clone(&categories_a),
+        false => sides.b.history.all_categories(sides.b.recording),
+    };
     let mut names = PerRecording {
-        a: Names::new(sides.a, matched.definitions_of_a()),
-        b: Names::new(sides.b, sides.b.recording.definitions()),
+        a: Names::new(sides.a.recording, matched.definitions_of_a(), categories_a),
+        b: Names::new(sides.b.recording, sides.b.recording.definitions(), categories_b),
     };
     let all = || {
         let (a, b) = (known_devices(sides.a.recording), known_devices(sides.b.recording));
@@ -242,8 +247,9 @@ struct Names {
 }
 
 impl Names {
-    /// Creates the names of a recording whose lines are named by `definitions`.
-    fn new(Side { recording, history, .. }: Side<'_>, definitions: &Definitions) -> Self {
+    /// Creates the names of a recording whose lines are named by `definitions`. `categories` are
+    /// those of its blocks.
+    fn new(recording: &Recording, definitions: &Definitions, categories: Arc<RecordingCategories>) -> Self {
         let mut by_line = Grouping::new(GroupBy::Line, recording.first_event());
         by_line.update(definitions);
         let sites = 0..=u32::try_from(definitions.site_count()).unwrap_or(u32::MAX);
@@ -252,11 +258,7 @@ impl Names {
             let group = by_line.group_of_origin(&origin, 0, false);
             by_line.cached_name(definitions, group)
         });
-        Self {
-            lines: lines.collect(),
-            by_category: Grouping::of(GroupBy::Category, recording),
-            categories: history.all_categories(recording),
-        }
+        Self { lines: lines.collect(), by_category: Grouping::of(GroupBy::Category, recording), categories }
     }
 
     /// Sets the device whose blocks are named from now on.

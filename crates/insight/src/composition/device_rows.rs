@@ -63,7 +63,7 @@ impl RowGroups {
                 self.is_by_index.push(is_by_index);
             }
             self.by_origin.push([false, true].map(|is_older| match is_by_index {
-                true => grouping.group_of_unknown(origin.site, is_older),
+                true => grouping.group_of_site(origin.site, is_older),
                 false => grouping.group_of_origin(&origin, 0, is_older),
             }));
         }

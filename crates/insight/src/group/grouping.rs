@@ -442,14 +442,9 @@ impl Grouping {
         self.sites.get(site.0 as usize).map(|entry| entry.groups[0])
     }
 
-    /// Returns the group of a site's block of unknown category, grouped by category.
-    pub(crate) fn group_of_unknown(&mut self, site: SiteId, before_recording: bool) -> u32 {
-        self.group_of_site(site, before_recording)
-    }
-
     /// Returns the group of a site's blocks, see [`SiteEntry::groups`].
     #[inline]
-    fn group_of_site(&mut self, site: SiteId, before_recording: bool) -> u32 {
+    pub(crate) fn group_of_site(&mut self, site: SiteId, before_recording: bool) -> u32 {
         match self.sites.get(site.0 as usize) {
             Some(entry) => entry.groups[usize::from(before_recording)],
             // The site is not defined, or was defined after the last update.

@@ -204,12 +204,6 @@ impl DeviceCategories {
         Self { all: Some(Arc::clone(all)), device }
     }
 
-    /// Returns the categories of all devices; `None` if they have not been inferred.
-    #[must_use]
-    pub fn all(&self) -> Option<&Arc<RecordingCategories>> {
-        self.all.as_ref()
-    }
-
     /// Returns true if `other` is about the same device and the same inference.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {

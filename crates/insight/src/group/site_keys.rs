@@ -8,6 +8,12 @@ use super::memory_category::MemoryCategory;
 use super::phase::{Phase, SiteRequest, named_phase, phase};
 use crate::frames::{EnginePhase, OperationSource, StackFacts, operation_name};
 
+/// Returns true if the backward pass makes a site's requests, although the stack is that of the
+/// forward operation.
+fn has_forward_stack(definitions: &Definitions, site: Site, facts: &StackFacts) -> bool {
+    facts.engine != Some(EnginePhase::Backward) && named_phase(definitions, site) == Some(Phase::Backward)
+}
+
 impl Grouping {
     /// Returns the group of a site's blocks, by the property by which blocks are grouped; 0 if that
     /// is not a property of their site. Grouped by category, the group of blocks of unknown
@@ -44,9 +50,8 @@ impl Grouping {
     fn line_key(&mut self, definitions: &Definitions, site: Site, facts: &StackFacts) -> GroupKey {
         let key = self.frame_key(definitions, facts);
         let GroupKey::Line { file, line } = key else { return key };
-        let is_linked =
-            facts.engine != Some(EnginePhase::Backward) && named_phase(definitions, site) == Some(Phase::Backward);
-        let Some((frame, _)) = facts.operation().filter(|_| is_linked) else { return key };
+        let has_forward_stack = has_forward_stack(definitions, site, facts);
+        let Some((frame, _)) = facts.operation().filter(|_| has_forward_stack) else { return key };
         let Frame { function, file: function_file, .. } = definitions.frame(frame).unwrap_or_default();
         GroupKey::Backward { function, function_file, file, line }
     }
@@ -87,9 +92,7 @@ impl Grouping {
     /// Returns the key of a site with frames, grouped by operation.
     fn site_operation_key(&mut self, definitions: &Definitions, site: Site, facts: &StackFacts) -> GroupKey {
         let Some((frame, source)) = facts.operation() else { return self.frame_key(definitions, facts) };
-        let is_backward = source != OperationSource::Dispatcher
-            && facts.engine != Some(EnginePhase::Backward)
-            && named_phase(definitions, site) == Some(Phase::Backward);
+        let is_backward = source != OperationSource::Dispatcher && has_forward_stack(definitions, site, facts);
         self.operation_key(definitions, (frame, source), is_backward)
     }
 

@@ -105,8 +105,7 @@ impl Line {
     }
 }
 
-/// Returns the lines of the program in a site's stack, from the innermost on; those of decorators
-/// only if there are no others.
+/// Returns the lines of the program in a site's stack, from the innermost on, without decorators.
 fn own_lines(definitions: &Definitions, site: SiteId) -> Vec<Line> {
     let stack = definitions.site(site).stack;
     let frames = || definitions.stack(stack).take(MAX_FRAMES);
