@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch programs with a known memory problem, or applies a remedy to one of them.
 
-    generate.py OUT [--set development|heldout|verdicts] [--only NAME] [--seed N] [--jobs N]
+    generate.py OUT [--set development|heldout|verdicts|kinds] [--only NAME] [--seed N] [--jobs N]
                 [--verify]
     generate.py --apply NAME [--alloc-conf CONF] [--batch-scale X] [--checkpoint blocks] ...
     generate.py --show NAME | --list
@@ -25,11 +25,13 @@ from programs.catalog import SETS, find
 from programs.compose import Options
 
 HERE = Path(__file__).resolve().parent
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 # The remedy of a finding, which must not help a healthy program that nearly has it.
 NEAR_REMEDIES = {"waste.reserved": "expandable_segments:True"}
 # Fields of `Program` that NAME.json has.
-FACTS = "label finding site sites line line_function bytes remedy family defect near late_history".split()
+FACTS = """
+    label finding site sites line line_function bytes remedy family defect near late_history max_entries
+""".split()
 
 
 def run(

@@ -19,7 +19,7 @@ import torch
 
 # Where the recordings show the program's files, wherever they were run.
 SHOWN_FOLDER = "/workspace/project"
-HISTORY = {"max_entries": 200_000, "stacks": "python", "global_record_annotations": True}
+HISTORY = {"stacks": "python", "global_record_annotations": True}
 
 
 def set_up_cpu():
@@ -115,7 +115,7 @@ def main():
         def start_if_recorded(*_, **__):
             # A program that starts the history itself gets these settings, too.
             if job["out"]:
-                start_history(**HISTORY)
+                start_history(max_entries=job["facts"]["max_entries"], **HISTORY)
 
         torch.cuda.memory._record_memory_history = start_if_recorded
         if not job["facts"]["late_history"]:

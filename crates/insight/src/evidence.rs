@@ -59,7 +59,10 @@ impl Evidence {
             Self::ProgramFrames => "Record with Python stacks: `vramscope run train.py`.",
             Self::Counters => "Record the whole run with `vramscope run train.py`.",
             Self::Steps => "Call `vramscope.mark(\"step\")` in each step, and record at least 6 steps.",
-            Self::DeviceMemory => "Record with `vramscope run train.py`, which samples the device's free memory.",
+            Self::DeviceMemory => {
+                "Record a pool of vramscope, which samples the device's memory; PyTorch tells it only when a request \
+                 fails."
+            }
             Self::Reproduction => {
                 "Run the program with `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, and record that, too."
             }

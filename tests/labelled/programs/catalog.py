@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from . import caches, copies, failures, fragmentation, growth, healthy, optimizer_steps, peaks, reserved
-from . import sharing, states
+from . import caches, copies, dead_weight, evaluations, exceptions, failures, fragmentation, growth, healthy
+from . import layer_buffers, optimizer_steps, peaks, pools_kept, reserved, servers, sharing, small_tensors, states
+from . import stranded
 from .compose import Draw, Options
 
 
@@ -195,7 +196,51 @@ VERDICTS = {
     "cache_near_4": entry(caches.removed_hooks, 738, "recurrent", late=True),
 }
 
-SETS = {"development": DEVELOPMENT, "heldout": HELDOUT, "verdicts": VERDICTS}
+# Two programs with each of seven problems, and two that nearly have it.
+KINDS = {
+    # One buffer for each layer, kept until the end of the pass.
+    "layer_buffers_1": entry(layer_buffers.widened_weights, 901),
+    "layer_buffers_2": entry(layer_buffers.workspaces, 902),
+    "layer_buffers_near_1": entry(layer_buffers.needed_activations, 903),
+    "layer_buffers_near_2": entry(layer_buffers.mixed_states, 904),
+    # A private pool without live blocks.
+    "unused_pool_1": entry(pools_kept.failed_capture, 911),
+    "unused_pool_2": entry(pools_kept.phase_pool, 912, used=False),
+    "unused_pool_near_1": entry(pools_kept.captured, 913),
+    "unused_pool_near_2": entry(pools_kept.phase_pool, 914, used=True),
+    # Free memory of a private pool between live blocks.
+    "stranded_1": entry(stranded.weights_in_pool, 921),
+    "stranded_2": entry(stranded.pruned_experts, 922),
+    "stranded_near_1": entry(stranded.weights_in_pool, 923, final=True),
+    "stranded_near_2": entry(stranded.pruned_experts, 924, reused=True),
+    # Many requests without steps.
+    "server_1": entry(servers.profiles, 931),
+    "server_2": entry(servers.statistics, 932),
+    "server_near_1": entry(servers.profiles, 933, bounded=True),
+    "server_near_2": entry(servers.waves, 934),
+    # Many small tensors.
+    "small_tensors_1": entry(small_tensors.averages, 941),
+    "small_tensors_2": entry(small_tensors.documents, 942),
+    "small_tensors_near_1": entry(small_tensors.averages, 943, dominated=True),
+    "small_tensors_near_2": entry(small_tensors.documents, 944, exact=True),
+    # The exception of a failed step.
+    "exception_1": entry(exceptions.batch_finder, 951),
+    "exception_2": entry(exceptions.failed_step, 952, "conv"),
+    "exception_near_1": entry(exceptions.failed_step, 953, "mlp", only_message=True),
+    "exception_near_2": entry(exceptions.best_sample, 954, "transformer"),
+    # Evaluation that needs more than training.
+    "evaluation_1": entry(evaluations.kept_graphs, 961, "mlp"),
+    "evaluation_2": entry(evaluations.gathered_scores, 962),
+    "evaluation_near_1": entry(evaluations.small_evaluation, 963, "recurrent"),
+    "evaluation_near_2": entry(evaluations.small_evaluation, 964, "mlp", larger=2),
+    # Memory that is kept after its last use.
+    "dead_1": entry(dead_weight.gradients, 971, "mlp"),
+    "dead_2": entry(dead_weight.results, 972),
+    "dead_near_1": entry(dead_weight.gradients, 973, "recurrent", cleared=True),
+    "dead_near_2": entry(dead_weight.results, 974, freed=True),
+}
+
+SETS = {"development": DEVELOPMENT, "heldout": HELDOUT, "verdicts": VERDICTS, "kinds": KINDS}
 
 
 def find(name):

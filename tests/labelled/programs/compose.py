@@ -59,6 +59,8 @@ class Program:
     near: str | None = None
     # The program itself starts the history, after it has made its model.
     late_history: bool = False
+    # Events that the history holds.
+    max_entries: int = 200_000
 
 
 class Draw:
@@ -175,20 +177,23 @@ def program(draw, script, label, finding, family=None, files=None, sites=(), sit
     if family is not None:
         files["model.py"] = family.source
         facts["family"] = family.name
-    function, line = None, None
+    function, line, shown = None, None, None
     for name, text in files.items():
         lines = text.split("\n")
         marked = [index for index, text in enumerate(lines) if text.endswith(FAULT)]
         if marked:
             lines = [text.removesuffix(FAULT) for text in lines]
             line = lines[marked[0]].strip()
+            shown = f"{name}:{marked[0] + 1}"
             function = enclosing_function("\n".join(lines), marked[0] + 1)
             files[name] = "\n".join(lines)
         ast.parse(files[name])
     if finding == "none":
         # A template may have the line for another of its kinds.
-        function, line = None, None
+        function, line, shown = None, None, None
     site = site or function
+    if shown is not None:
+        sites = (*sites, shown)
     others = [name for name in dict.fromkeys((function, *sites)) if name not in (None, site)]
     # Other programs on the device would change the free bytes that a failure records.
     facts["alone"] = facts.get("alone", False) or finding.startswith("oom")

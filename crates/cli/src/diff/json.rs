@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use vramscope_insight::comparison::{
-    DeviceComparison, DeviceTotals, FirstDifference, FirstDifferenceKind, RequestAt, SiteChange, UNUSABLE_REQUEST_BYTES,
+    DeviceComparison, DeviceTotals, FirstDifference, FirstDifferenceKind, LessMemory, RecordingLabel, RequestAt,
+    SiteChange, UNUSABLE_REQUEST_BYTES,
 };
 use vramscope_insight::conditions::{Evaluation, Value};
 use vramscope_insight::difference::DifferenceRow;
@@ -49,6 +50,42 @@ struct DeviceReport {
     /// Sum of the sites' changes of live bytes.
     delta_live_bytes: i128,
     first_difference: Option<FirstDifferenceReport>,
+    /// Null unless the requests are equal until one failed in one recording only.
+    less_memory: Option<LessMemoryReport>,
+}
+
+/// A request that failed in one recording, while the pool of the other could get more memory for
+/// the same requests.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
+struct LessMemoryReport {
+    /// `a` or `b`.
+    failed_in: &'static str,
+    /// Number of the failed request's event in that recording.
+    event: u64,
+    requested_bytes: u64,
+    /// Number of equal requests before it.
+    equal_requests: u64,
+    /// Bytes that the pool of A could get; a lower bound if the request succeeded there.
+    a_obtainable_bytes: u64,
+    /// Bytes that the pool of B could get; a lower bound if the request succeeded there.
+    b_obtainable_bytes: u64,
+    /// Whether a cap refused the request, not the driver.
+    is_capped: bool,
+}
+
+impl From<LessMemory> for LessMemoryReport {
+    fn from(less: LessMemory) -> Self {
+        Self {
+            failed_in: if less.failed_in == RecordingLabel::A { "a" } else { "b" },
+            event: less.event,
+            requested_bytes: less.requested_bytes,
+            equal_requests: less.equal_requests,
+            a_obtainable_bytes: less.obtainable_bytes.a,
+            b_obtainable_bytes: less.obtainable_bytes.b,
+            is_capped: less.is_capped,
+        }
+    }
 }
 
 /// A device's totals in one recording. Bytes and fragmentation are values at the end unless named
@@ -212,6 +249,7 @@ impl DeviceReport {
             b: device.totals.b.map(TotalsReport::from),
             delta_live_bytes: device.live_growth(),
             first_difference: device.first_difference.map(FirstDifferenceReport::from),
+            less_memory: device.less_memory.map(LessMemoryReport::from),
         }
     }
 }

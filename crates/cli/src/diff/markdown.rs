@@ -7,7 +7,9 @@ use vramscope_trace::{ByteSize, Count, PerRecording};
 
 use super::checks::{Check, device_names, outcome};
 use super::compared::Compared;
-use super::tables::{MAX_SITE_ROWS, bytes, change, count, first_difference_text, live, moments_text, totals_rows};
+use super::tables::{
+    MAX_SITE_ROWS, bytes, change, count, first_difference_text, less_memory_text, live, moments_text, totals_rows,
+};
 use crate::escape::escape_controls;
 
 /// Message of the impossible panic if writing to a string fails.
@@ -86,7 +88,7 @@ fn device_text(device: &DeviceComparison, moments: [&Moment; 2]) -> String {
         let [name, a, b, change] = cells.map(|cell| escape(&cell));
         writeln!(out, "| {name} | {a} | {b} | {change} |").expect(WRITTEN);
     }
-    if let Some(text) = first_difference_text(device) {
+    for text in [less_memory_text(device), first_difference_text(device)].into_iter().flatten() {
         writeln!(out, "\n{}.", escape(&text)).expect(WRITTEN);
     }
     out += &sites_table(device, &moments_text(device, moments));

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 
 use comfy_table::CellAlignment;
 use vramscope_insight::comparison::{
-    BlockTotals, DeviceComparison, DeviceTotals, FirstDifferenceKind, Moment, RequestAt, SiteChange,
+    BlockTotals, DeviceComparison, DeviceTotals, FirstDifferenceKind, Moment, RecordingLabel, RequestAt, SiteChange,
     UNUSABLE_REQUEST_BYTES,
 };
 use vramscope_trace::{ByteSize, Count, PerRecording, Percent};
@@ -23,6 +23,9 @@ pub(crate) const ABSENT: &str = "-";
 /// length.
 pub(crate) fn device_text(device: &DeviceComparison, moments: [&Moment; 2], columns: Option<u16>) -> String {
     let mut out = format!("\n{}", totals_table(device, moments));
+    if let Some(text) = less_memory_text(device) {
+        out += &format!("\n{text}\n");
+    }
     if let Some(text) = first_difference_text(device) {
         out += &format!("\n{}\n", escape_controls(&text));
     }
@@ -79,6 +82,29 @@ pub(crate) fn first_difference_text(device: &DeviceComparison) -> Option<String>
     let requests = Count(difference.equal_requests).of("equal request", "equal requests");
     let events: Vec<String> = events.collect();
     Some(format!("first difference, after {requests}: {}: {what} ({})", site.name, events.join(", ")))
+}
+
+/// Returns which recording's pool could get less memory for equal requests, as a sentence.
+pub(crate) fn less_memory_text(device: &DeviceComparison) -> Option<String> {
+    let less = device.less_memory?;
+    let PerRecording { a, b } = less.obtainable_bytes;
+    let (failed, served, failed_bytes, served_bytes) = match less.failed_in {
+        RecordingLabel::A => ("a", "b", a, b),
+        RecordingLabel::B => ("b", "a", b, a),
+    };
+    let reason = match less.is_capped {
+        true => format!("a cap limits {failed}"),
+        false => "other processes or libraries held the rest of the device".to_owned(),
+    };
+    Some(format!(
+        "equal requests until one for {} failed in {failed} (event {}), after {}: its pool could get {}, that of \
+         {served} at least {}: {reason}, the program is the same",
+        ByteSize(less.requested_bytes),
+        Count(less.event),
+        Count(less.equal_requests).of("request", "requests"),
+        ByteSize(failed_bytes),
+        ByteSize(served_bytes)
+    ))
 }
 
 /// Returns the live bytes that are pending free, as a sentence; `None` if there are none.

@@ -27,6 +27,7 @@ mod process;
 mod proxy;
 mod reconnect;
 mod report_html;
+mod reports;
 mod serve;
 mod table;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

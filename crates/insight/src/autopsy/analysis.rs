@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{
-    DeviceId, DeviceState, EventKind, FormatError, IncidentKind, Recording, Replay, SiteId, StreamId,
+    ByteSize, DeviceId, DeviceState, EventKind, FormatError, IncidentKind, Recording, Replay, SiteId, StreamId,
 };
 
 use super::contents::Lines;
@@ -23,6 +23,9 @@ const MAX_DIFFERENT: usize = 64;
 /// Divisor: growth explains a failure if it is at least an eighth of the bytes that were allocated
 /// when the request failed.
 const MIN_GROWTH_PART: u64 = 8;
+/// Divisor: memory that a private pool holds in vain explains a failure if it is at least a quarter
+/// of the request.
+const MIN_POOL_PART: u64 = 4;
 /// Number of out-of-memory events that one step looks at.
 const EVENTS_PER_STEP: usize = 1024;
 
@@ -158,17 +161,37 @@ impl Autopsy {
         &self.settings
     }
 
-    /// Explains the failures of a device by memory that grew by `grown_bytes` at `site`, where that
-    /// is a large part of what was allocated and no rule of the allocator kept free memory from
-    /// serving the request.
-    pub(crate) fn explain_by_growth(&mut self, device: DeviceId, site: &str, grown_bytes: u64) {
+    /// Explains the failures of a device by memory that grew by `grown_bytes` at `site`, `during`
+    /// (such as "from step to step"), where that is a large part of what was allocated and no rule
+    /// of the allocator kept free memory from serving the request.
+    pub(crate) fn explain_by_growth(&mut self, device: DeviceId, site: &str, grown_bytes: u64, during: &str) {
         use OomCause::{Activations, DeviceFull, Fragmentation, OverCap, Temporary};
         for oom in self.ooms.iter_mut().filter(|oom| oom.failure.device == device) {
             let is_program = matches!(oom.cause, Activations | DeviceFull | Fragmentation | OverCap | Temporary);
             if is_program && grown_bytes >= oom.failure.usage.allocated_bytes / MIN_GROWTH_PART {
                 (oom.cause, oom.site, oom.pytorch_issue) = (OomCause::Leak, site.to_owned(), None);
-                let facts = Facts { grown_bytes, young_bytes: 0, allocator_summary: "" };
+                let facts = Facts { grown_bytes, during, young_bytes: 0, allocator_summary: "", free_in_pool_bytes: 0 };
                 oom.summary = summary(oom, facts);
+            }
+        }
+    }
+
+    /// Explains the failures of a device by `bytes` that a private pool holds in vain, where they
+    /// are a large part of the request. `site` requested them.
+    pub(crate) fn explain_by_pool(&mut self, device: DeviceId, site: &str, bytes: u64) {
+        use OomCause::{DeviceFull, OverCap, PrivatePool, Temporary};
+        for oom in self.ooms.iter_mut().filter(|oom| oom.failure.device == device) {
+            let is_large = bytes >= oom.failure.rounded_bytes / MIN_POOL_PART;
+            if is_large && matches!(oom.cause, DeviceFull | OverCap | Temporary) {
+                oom.cause = PrivatePool;
+                oom.summary = format!(
+                    "{} at {} failed while {} stay reserved in a private pool that is not used any more (requested \
+                     at {site}). {}",
+                    ByteSize(oom.failure.rounded_bytes),
+                    oom.request_place(),
+                    ByteSize(bytes),
+                    oom.summary
+                );
             }
         }
     }

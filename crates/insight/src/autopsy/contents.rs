@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{
     Allocation, AllocationOrigin, Block, ByteSize, Category, Definitions, Frame, FrameOrigin, Recording, SiteId,
-    StreamId, frame_origin, is_python_frame,
+    StreamId, StringId, frame_origin, is_python_frame,
 };
 
 use crate::failures::Failure;
@@ -46,13 +46,15 @@ pub(super) struct Lines {
     labels: BTreeMap<u32, String>,
     /// The lines that stand for requests without a call stack, by logarithm of the size and stream.
     unnamed: BTreeMap<(u32, StreamId), u32>,
+    /// The lines whose functions several others of the program call; `None` before they are needed.
+    wrappers: Option<BTreeSet<(StringId, u32)>>,
 }
 
 impl Lines {
     /// Creates the lines of a recording, without any named so far.
     pub(super) fn new(recording: &Recording) -> Self {
         let grouping = Grouping::of(GroupBy::Line, recording);
-        Self { grouping, labels: BTreeMap::new(), unnamed: BTreeMap::new() }
+        Self { grouping, labels: BTreeMap::new(), unnamed: BTreeMap::new(), wrappers: None }
     }
 
     /// Sets the inferred categories of a device, whose blocks are examined from now on.
@@ -113,6 +115,17 @@ impl Lines {
     /// Returns true if a line stands for requests without a call stack.
     pub(super) fn is_unnamed(&self, line: u32) -> bool {
         line >= FIRST_UNNAMED || self.grouping.is_unknown(line)
+    }
+
+    /// Returns the name of the line of a request. If several functions of the program call the one
+    /// that made it, such as one that allocates buffers for all, the name has the line that did.
+    pub(super) fn name_of_request(&mut self, definitions: &Definitions, line: u32, site: SiteId) -> String {
+        let name = self.name(line);
+        let wrappers = self.wrappers.get_or_insert_with(|| wrappers(definitions));
+        match own_and_caller(definitions, site).filter(|(own, _)| wrappers.contains(&(own.file, own.line))) {
+            Some((_, caller)) => format!("{name}, called at {}", frame_label(definitions, caller)),
+            None => name,
+        }
     }
 
     /// Returns the name of a line.
@@ -262,6 +275,31 @@ pub(super) fn module_calls(definitions: &Definitions, site: SiteId) -> Vec<Frame
         }
     }
     found
+}
+
+/// Returns the file and line of each innermost frame of the program that several functions call.
+fn wrappers(definitions: &Definitions) -> BTreeSet<(StringId, u32)> {
+    let sites = (1..=u32::try_from(definitions.site_count()).unwrap_or(u32::MAX)).map(SiteId);
+    let mut callers: BTreeMap<(StringId, u32), (StringId, StringId)> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    for (own, caller) in sites.filter_map(|site| own_and_caller(definitions, site)) {
+        let (own, caller) = ((own.file, own.line), (caller.file, caller.function));
+        if *callers.entry(own).or_insert(caller) != caller {
+            found.insert(own);
+        }
+    }
+    found
+}
+
+/// Returns the innermost frame of the program in a site's stack and the one that called it; `None`
+/// without both, and if the innermost one is that of a module.
+fn own_and_caller(definitions: &Definitions, site: SiteId) -> Option<(Frame, Frame)> {
+    let is_call = |(_, kind): &(Frame, FrameKind)| *kind == FrameKind::ModuleCall;
+    let mut frames = own_frames_and_calls(definitions, site).into_iter().skip_while(is_call);
+    match (frames.next()?, frames.next()?) {
+        ((own, FrameKind::Own), (caller, FrameKind::Own)) => Some((own, caller)),
+        _ => None,
+    }
 }
 
 /// The kind of a stack frame.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_pool::Settings;
-use vramscope_trace::{Block, Category, Definitions, DeviceLifetimes, DeviceState};
+use vramscope_trace::{Allocation, Block, Category, Definitions, DeviceLifetimes, DeviceState, MempoolId, Segment};
 
 use super::ages::{Ages, state_like_bytes};
 use super::contents::{Growing, Lines, common_call, compared_steps};
@@ -101,12 +101,13 @@ impl Examination {
         pins.truncate(MAX_PINS);
         let pin = |block: &Block| {
             let line = lines.of_block(definitions, block);
-            Pin { address: block.address, bytes: block.size, site: lines.name(line) }
+            let site = lines.name_of_request(definitions, line, block.site);
+            Pin { address: block.address, bytes: block.size, site }
         };
         let pins = pins.into_iter().map(pin).collect();
         let holders = lines.holders(definitions, device.blocks());
         let line = lines.of_request(definitions, failure);
-        let request = lines.name(line);
+        let request = lines.name_of_request(definitions, line, failure.site);
         let mut oom = OutOfMemory {
             failure: failure.clone(),
             events,
@@ -126,12 +127,22 @@ impl Examination {
             growing: BTreeSet::new(),
         };
         let ages = Ages::new(lifetimes, self.event, oom.step_began);
-        let facts = Facts {
+        let mut facts = Facts {
             grown_bytes: growing.as_ref().map_or(0, |one| one.bytes),
+            during: "from step to step",
             young_bytes: ages.young_bytes,
             allocator_summary: &card.summary,
+            free_in_pool_bytes: 0,
         };
         oom.cause = refined_cause(&oom, &ages, facts.grown_bytes, lines, lifetimes);
+        let in_pool = own_pool_segments(&oom, device, lifetimes);
+        if let Some(bytes) = in_pool.filter(|bytes| *bytes >= oom.failure.rounded_bytes) {
+            (oom.cause, facts.free_in_pool_bytes) = (OomCause::PoolWithoutRelease, bytes);
+        } else if matches!(oom.cause, OomCause::Temporary | OomCause::OverCap | OomCause::DeviceFull)
+            && oom.failure.free.private_pools.total >= oom.failure.rounded_bytes / 2
+        {
+            (oom.cause, facts.free_in_pool_bytes) = (OomCause::PrivatePool, oom.failure.free.private_pools.total);
+        }
         let call = match (oom.cause, growing) {
             (OomCause::Leak, Some(growing)) => {
                 let call = grown_call(&growing, device, oom.step_began, definitions, lines);
@@ -178,6 +189,18 @@ fn grown_call(
         }
         bytes.into_iter().max_by_key(|&(_, bytes)| bytes).map(|(line, _)| lines.name(line))
     })
+}
+
+/// Returns the bytes of whole free segments in the private pool that served earlier requests of the
+/// failed request's site, and so this one; `None` if they came from the default pool, or if there
+/// were none. Recordings do not contain the pool of a failed request.
+fn own_pool_segments(oom: &OutOfMemory, device: &DeviceState, lifetimes: &DeviceLifetimes) -> Option<u64> {
+    let is_earlier = |one: &Allocation| one.site == oom.failure.site && one.first_moment < oom.failure.event;
+    let last = lifetimes.iter().filter(is_earlier).last()?;
+    let owner = Some(last.pool.owner).filter(|owner| *owner != MempoolId::default())?;
+    let segments = device.segments().filter(|segment| segment.pool.owner == owner && !segment.expandable);
+    let is_free = |segment: &&Segment| device.extents(segment).all(|extent| extent.block.is_none());
+    Some(segments.filter(is_free).fold(0, |sum, segment| sum.saturating_add(segment.size)))
 }
 
 /// Finds the cause, in the allocator or in the program's use of memory.

@@ -1,9 +1,11 @@
 //! The lines of a recorded program, for analyses that examine one recording.
 
+use std::collections::BTreeMap;
+
 use vramscope_trace::{Allocation, Category, Definitions, DeviceLifetimes, Recording, SiteId};
 
 use super::contents::{Growing, Lines, calling_frames, common_call, compared_steps, module_calls};
-use crate::group::{DeviceCategories, GroupBy, Grouping, Phase};
+use crate::group::{BACKWARD_PASS, DeviceCategories, GroupBy, Grouping, Phase};
 use crate::steps::Steps;
 
 /// [`Lines`] with the definitions of their recording.
@@ -23,6 +25,26 @@ impl<'r> RecordingLines<'r> {
     /// Returns the number of the line that requested an allocation.
     pub(crate) fn group_of_allocation(&mut self, one: &Allocation) -> u32 {
         self.lines.of_allocation(self.definitions, one)
+    }
+
+    /// Returns the name of the line that requested an allocation, with its caller if the function
+    /// serves several others.
+    pub(crate) fn name_of_request(&mut self, one: &Allocation) -> String {
+        let line = self.group_of_allocation(one);
+        self.lines.name_of_request(self.definitions, line, one.site)
+    }
+
+    /// Returns the name of the line that requested most bytes of some blocks, such as the one that
+    /// calls the backward pass; `None` if no line is known.
+    pub(crate) fn line_of_most_bytes(&mut self, blocks: &[Allocation]) -> Option<String> {
+        let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+        for one in blocks {
+            let sum = bytes.entry(self.group_of_allocation(one)).or_default();
+            *sum = sum.saturating_add(one.size);
+        }
+        let (line, _) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+        let name = self.lines.name(line);
+        (!self.lines.is_unnamed(line) || name.starts_with(BACKWARD_PASS)).then_some(name)
     }
 
     /// Sets the inferred categories of a device, whose allocations are examined from now on.

@@ -150,20 +150,20 @@ impl Candidates<'_> {
                 vec![Self::alternative(detail, Change::FreeBefore(frees.into()))]
             };
         }
-        let mut by_line: BTreeMap<u32, (u64, Vec<(u64, u64)>)> = BTreeMap::new();
+        let mut by_line: BTreeMap<String, (u64, Vec<(u64, u64)>)> = BTreeMap::new();
         for block in self.device.blocks() {
             let line = lines.of_block(self.definitions, block);
             let is_free = matches!(lines.category_of(block), Category::Unknown | Category::Input | Category::Temporary);
-            let is_request = Some(lines.name(line)) == self.oom.request_line;
+            let name = lines.name_of_request(self.definitions, line, block.site);
+            let is_request = Some(&name) == self.oom.request_line.as_ref();
             if is_free && !lines.is_unnamed(line) && !is_request {
-                let (bytes, frees) = by_line.entry(line).or_default();
+                let (bytes, frees) = by_line.entry(name).or_default();
                 *bytes = bytes.saturating_add(block.size);
                 frees.push((request_of(block), self.oom.failure.event));
             }
         }
         by_line.retain(|_, (bytes, _)| *bytes >= MIN_LINE_BYTES);
-        let mut ranked: Vec<_> =
-            by_line.into_iter().map(|(line, (bytes, frees))| (bytes, lines.name(line), frees)).collect();
+        let mut ranked: Vec<_> = by_line.into_iter().map(|(name, (bytes, frees))| (bytes, name, frees)).collect();
         ranked.sort_by(|one, other| (other.0, &one.1).cmp(&(one.0, &other.1)));
         ranked.truncate(MAX_LINES);
         let alternative = |(bytes, name, frees): (u64, String, Vec<(u64, u64)>)| {

@@ -2,18 +2,26 @@
 
 use vramscope_trace::{ByteSize, Category, Count};
 
+use super::contents::Holder;
 use super::out_of_memory::OutOfMemory;
 use crate::failures::OomCause;
+
+/// Number of lines that a summary names as holders of most memory.
+const NAMED_HOLDERS: usize = 2;
 
 /// Facts that a summary names, in addition to those of the failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
-    /// Bytes by which memory grew from step to step.
+    /// Bytes by which memory grew.
     pub(super) grown_bytes: u64,
+    /// When it grew, as the end of a sentence.
+    pub(super) during: &'a str,
     /// Live bytes that were requested since the failed step began.
     pub(super) young_bytes: u64,
     /// The sentences about the allocator and the device.
     pub(super) allocator_summary: &'a str,
+    /// Free bytes of private pools that only the examination of the program explains.
+    pub(super) free_in_pool_bytes: u64,
 }
 
 /// Returns the sentences for a failure whose cause is known.
@@ -23,12 +31,19 @@ pub(super) fn summary(oom: &OutOfMemory, facts: Facts<'_>) -> String {
     let limit = if oom.is_capped() {
         oom.cap.to_string()
     } else {
-        format!("the {} that the pool could get", ByteSize(oom.obtainable_bytes()))
+        let obtainable = ByteSize(oom.obtainable_bytes());
+        // Only the size of the device tells what other processes hold.
+        let hint = match oom.device.most_bytes(oom.obtainable_bytes()) {
+            Some(_) => "",
+            None => " (if the device has more, other processes hold the rest)",
+        };
+        format!("the {obtainable} that the pool could get{hint}")
     };
     let request = oom.request_line.as_ref().map_or_else(|| size.to_string(), |line| format!("{size} at {line}"));
     match oom.cause {
         OomCause::Leak => format!(
-            "Memory grew from step to step, by {} in all, until {limit} was full; most of it: {}.",
+            "Memory grew {}, by {} in all, until {limit} was full; most of it: {}.",
+            facts.during,
             ByteSize(facts.grown_bytes),
             oom.site
         ),
@@ -37,8 +52,11 @@ pub(super) fn summary(oom: &OutOfMemory, facts: Facts<'_>) -> String {
                 0 => "What the program keeps does not fit",
                 _ => "The parameters do not fit",
             };
+            let largest: Vec<String> = oom.holders.iter().take(NAMED_HOLDERS).map(holder).collect();
             format!(
-                "{kept}: {active} was allocated, almost nothing of it freed, when {request} did not fit in {limit}."
+                "{kept}: {active} was allocated, almost nothing of it freed, when {request} did not fit in {limit}; \
+                 most by {}.",
+                largest.join(" and ")
             )
         }
         OomCause::OptimizerState => format!(
@@ -59,11 +77,26 @@ pub(super) fn summary(oom: &OutOfMemory, facts: Facts<'_>) -> String {
                  allocated."
             )
         }
+        OomCause::PoolWithoutRelease if facts.free_in_pool_bytes > 0 => format!(
+            "{request} failed although {} of whole segments were free in the private pool of the request: a pool in \
+             use (torch.cuda.use_mem_pool) does not release them.",
+            ByteSize(facts.free_in_pool_bytes)
+        ),
+        OomCause::PrivatePool if facts.free_in_pool_bytes > 0 => format!(
+            "{request} failed in {limit} while {} were free in private pools (a CUDA graph or torch.cuda.MemPool), \
+             whose memory this request could not use.",
+            ByteSize(facts.free_in_pool_bytes)
+        ),
         _ => {
             let place = oom.request_line.as_ref().map_or_else(String::new, |line| format!("At {line}, "));
             format!("{place}{}{}", facts.allocator_summary, pins(oom))
         }
     }
+}
+
+/// Names a holder of memory with its bytes.
+fn holder(holder: &Holder) -> String {
+    format!("{} ({})", holder.name, ByteSize(holder.bytes))
 }
 
 /// Returns which blocks pin a segment, as a sentence; empty unless the cause is fragmentation.

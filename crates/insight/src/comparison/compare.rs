@@ -1,7 +1,6 @@
 //! Compares two recordings device by device.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use vramscope_trace::{
@@ -11,8 +10,10 @@ use vramscope_trace::{
 
 use super::device_totals::{DeviceStates, DeviceTotals};
 use super::first_difference::{FirstDifference, Requests, first_differences};
+use super::less_memory::{ComparedDevice, LessMemory, less_memory};
 use super::moment::{Moment, MomentError};
 use super::ranking::rank;
+use super::recording_label::RecordingLabel;
 use super::site_changes::{SiteChange, SitesOfDevice, SitesOfRecording, site_changes, sites_of_device};
 use crate::difference::{DifferenceRow, MatchingNames, differences};
 use crate::group::{DeviceCategories, GroupBy, Grouping, RecordingCategories};
@@ -29,24 +30,6 @@ pub struct Side<'a> {
     pub history: &'a History,
     /// The moment whose live blocks are compared.
     pub moment: &'a Moment,
-}
-
-/// One of two compared recordings: A, or B, whose changes relative to A are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordingLabel {
-    /// The first recording.
-    A,
-    /// The second recording.
-    B,
-}
-
-impl fmt::Display for RecordingLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::A => "A",
-            Self::B => "B",
-        })
-    }
 }
 
 /// The error of [`compare`].
@@ -106,6 +89,8 @@ pub struct DeviceComparison {
     /// Where the requests of two programs first differ, at the first of `sites`; `None` within one
     /// recording, or if the requests do not differ or that does not explain the difference.
     pub first_difference: Option<FirstDifference>,
+    /// A request that failed in one of two programs only, because its pool could get less memory.
+    pub less_memory: Option<LessMemory>,
 }
 
 impl DeviceComparison {
@@ -203,7 +188,11 @@ pub fn compare(
             b: DeviceFigures::new(sides.b, device.b, RecordingLabel::B, &mut names.b)?,
         };
         let is_two_programs = !is_one_recording || device.a != device.b;
-        let requests = if is_two_programs { request_differences(sides, device, numbers) } else { Vec::new() };
+        let compared = if is_two_programs { compared_devices(sides, device, numbers) } else { None };
+        let requests = compared.map_or_else(Vec::new, |of| first_differences(of.a.requests, of.b.requests));
+        let less_memory = compared.map(less_memory).transpose();
+        let less_memory =
+            less_memory.map_err(|(recording, source)| ComparisonError::Unreadable { recording, source })?.flatten();
         let of = PerRecording {
             a: sites_of(sides.a, device.a, &names.a, &numbers.a, figures.a.as_ref()),
             b: sites_of(sides.b, device.b, &names.b, &numbers.b, figures.b.as_ref()),
@@ -220,6 +209,7 @@ pub fn compare(
             categories: differences(groups_a, groups_b, &MatchingNames::default()),
             sites,
             first_difference,
+            less_memory,
         });
     }
     Ok(comparison)
@@ -327,13 +317,15 @@ fn sites_of<'a>(
     }
 }
 
-/// Returns where the requests of two programs differ first.
-fn request_differences(
-    sides: PerRecording<Side<'_>>,
+/// Returns the compared devices with their requests; `None` if a recording lacks its device.
+fn compared_devices<'a>(
+    sides: PerRecording<Side<'a>>,
     device: PerRecording<DeviceId>,
-    numbers: &PerRecording<Vec<SiteId>>,
-) -> Vec<FirstDifference> {
-    let lifetimes = (sides.a.history.lifetimes(device.a), sides.b.history.lifetimes(device.b));
-    let (Some(a), Some(b)) = lifetimes else { return Vec::new() };
-    first_differences(Requests::new(a, &numbers.a), Requests::new(b, &numbers.b))
+    numbers: &'a PerRecording<Vec<SiteId>>,
+) -> Option<PerRecording<ComparedDevice<'a>>> {
+    let of = |side: Side<'a>, device, numbers| {
+        let requests = Requests::new(side.history.lifetimes(device)?, numbers);
+        Some(ComparedDevice { recording: side.recording, device, requests })
+    };
+    Some(PerRecording { a: of(sides.a, device.a, &numbers.a)?, b: of(sides.b, device.b, &numbers.b)? })
 }

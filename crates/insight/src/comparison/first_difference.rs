@@ -81,13 +81,13 @@ impl<'a> Requests<'a> {
 
     /// Iterates over the recorded requests in their order. Blocks older than the recording are left
     /// out.
-    fn iter(self) -> impl Iterator<Item = Allocation> + 'a {
+    pub(super) fn iter(self) -> impl Iterator<Item = Allocation> + 'a {
         self.lifetimes.iter().filter(|one| one.start_observed)
     }
 
     /// Returns the shared site number and the size of a request. Equal requests of both recordings
     /// have equal keys.
-    fn key(self, one: &Allocation) -> (SiteId, u64) {
+    pub(super) fn key(self, one: &Allocation) -> (SiteId, u64) {
         let number = self.shared_numbers.get(one.site.0 as usize).copied().unwrap_or_default();
         (number, if self.compares_sizes { one.requested } else { 0 })
     }

@@ -19,6 +19,9 @@
 //! therefore lets the first difference between the programs' requests, from `first_difference`,
 //! decide which site comes first, if it changed as much as others did.
 //!
+//! Two programs that make equal requests may still end differently, because the pool of one could
+//! get less memory: [`LessMemory`] says so.
+//!
 //! An [`Alignment`] maps the times of a recording to an axis that another one shares.
 //!
 //! [`difference`](crate::difference) compares the groups of two moments by name, as the page does.
@@ -27,17 +30,21 @@ mod alignment;
 mod compare;
 mod device_totals;
 mod first_difference;
+mod less_memory;
 mod moment;
 mod ranking;
+mod recording_label;
 mod site_changes;
 #[cfg(test)]
 mod tests;
 
 pub use alignment::{Alignment, STEP_LENGTH};
-pub use compare::{Comparison, ComparisonError, DeviceComparison, RecordingLabel, Side, compare};
+pub use compare::{Comparison, ComparisonError, DeviceComparison, Side, compare};
 pub use device_totals::{DeviceTotals, UNUSABLE_REQUEST_BYTES};
 pub use first_difference::{FirstDifference, FirstDifferenceKind, RequestAt};
+pub use less_memory::LessMemory;
 pub use moment::{Moment, MomentError, ParseMomentError};
+pub use recording_label::RecordingLabel;
 pub use site_changes::{BlockTotals, SiteChange};
 
 #[cfg(doc)]

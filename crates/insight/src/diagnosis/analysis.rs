@@ -14,7 +14,10 @@ use super::peak_categories::categories_at;
 use super::profile::ProfileBuilder;
 use super::remedy::settings_trials;
 use super::rule::Rule;
-use super::{copies, growth, optimizer_step, outside, peaks, reserved, segments};
+use super::{
+    copies, dead_weight, evaluation, growth, kept_exception, layer_buffers, optimizer_step, outside, peaks, pinned,
+    private_pools, reserved, segments, server_growth, small_tensors,
+};
 use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
 use crate::evidence::Evidence;
 use crate::group::DeviceCategories;
@@ -95,12 +98,17 @@ impl Diagnosis {
             let (steps, profile) = builder.finish();
             let (peak_allocated, peak_reserved) = (series.peak_allocated(), series.peak_reserved());
             let at_peak_reserved = served_peak(&mut replay, recording, device, peak_reserved)?;
+            let at_last_step = match steps.as_slice().last() {
+                Some(step) => replay.seek(recording, step.to_event)?.device(device).cloned(),
+                None => None,
+            };
             let categories = DeviceCategories::new(&categories, device);
             lines.set_categories(&categories);
             let peak_contents = categories_at(&categories, lifetimes, &steps, peak_allocated.event);
             let has_failure = autopsy.ooms().iter().any(|oom| oom.failure.device == device);
             let context = Context {
                 recording,
+                history,
                 device,
                 settings: &self.settings,
                 lifetimes,
@@ -110,22 +118,17 @@ impl Diagnosis {
                 peak_reserved,
                 peak_active_bytes: series.peak_active().bytes,
                 at_peak_reserved,
+                at_last_step,
                 peak_contents,
                 has_failure,
             };
-            let last_step = context.steps.as_slice().last().map(|step| step.to_event);
             let of_device: Vec<&Defect> = defects.iter().filter(|defect| defect.device == device).collect();
             let mut applied = apply_rules(&context, &mut lines, &mut autopsy, &of_device);
             for one in applied.findings.iter_mut().filter(|one| one.trials.is_empty()) {
                 one.trials = settings_trials(&context, one.problem);
             }
-            applied.examined.at_last_step = match last_step {
-                Some(event) => {
-                    let state = replay.seek(recording, event)?.device(device);
-                    state.map(|state| ReservedBreakdown::from(&device_usage(state, &self.settings)))
-                }
-                None => None,
-            };
+            let usage = context.at_last_step.as_ref().map(|state| device_usage(state, &self.settings));
+            applied.examined.at_last_step = usage.map(|usage| ReservedBreakdown::from(&usage));
             findings.extend(applied.findings);
             unproven.extend(applied.unproven);
             devices.push(applied.examined);
@@ -153,9 +156,13 @@ fn apply_rules(
 ) -> AppliedRules {
     let mut examined = context.examined();
     let (mut findings, mut unproven) = (Vec::new(), Vec::new());
+    if context.device == DeviceId::HOST {
+        // The other rules are about the allocator of device memory.
+        return AppliedRules { findings: pinned::find(context, lines), unproven, examined };
+    }
     if !examined.evidence.has(Evidence::History) {
         // The state of one moment shows neither peaks nor growth.
-        findings.extend(segments::private_pools(context, lines));
+        findings.extend(private_pools::find(context, lines, false));
         findings.retain(|one| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty());
         return AppliedRules { findings, unproven, examined };
     }
@@ -164,20 +171,42 @@ fn apply_rules(
     if let Some(outside) = &outside {
         autopsy.explain_by_outside(context.device, &outside.summary);
     }
-    let is_explained = |one: &Finding| outside.is_some() && one.problem == Problem::OutOfMemory(OomCause::Outside);
-    let growth = growth::find(context, lines);
+    let periods = server_growth::periods(context, lines);
+    examined.has_periods = periods.is_some();
+    let growth = match &periods {
+        Some(periods) => server_growth::find(context, lines, periods),
+        None => growth::find(context, lines),
+    };
+    let evaluation = evaluation::find(context, lines);
+    if let Some(evaluation) = evaluation.as_ref().filter(|_| growth.is_none()) {
+        autopsy.explain_by_growth(context.device, &evaluation.site, evaluation.bytes, "in an evaluation");
+    }
+    let exceptions = if growth.is_some() { None } else { kept_exception::find(context, lines) };
+    // A failure that the program handled matters less than what its exception keeps from then on.
+    let is_kept = |one: &Finding| {
+        let mut kept = exceptions.iter().flat_map(|found| &found.failed_requests);
+        kept.any(|event| one.events.0 <= *event && *event <= one.events.1) && context.goes_on_after(one.events.1)
+    };
+    let is_explained =
+        |one: &Finding| (outside.is_some() && one.problem == Problem::OutOfMemory(OomCause::Outside)) || is_kept(one);
     if let Some(growth) = &growth {
-        autopsy.explain_by_growth(context.device, &growth.site, growth.bytes);
+        autopsy.explain_by_growth(context.device, &growth.site, growth.bytes, "from step to step");
+    }
+    let private_pools = private_pools::find(context, lines, true);
+    if let Some(unused) = private_pools.as_ref().filter(|found| found.problem == Problem::UnusedPool) {
+        autopsy.explain_by_pool(context.device, &unused.site, unused.bytes);
     }
     findings.extend(failures(context, autopsy).into_iter().filter(|one| !is_explained(one)));
+    let has_kept_exception = exceptions.is_some();
+    findings.extend(exceptions.map(|found| found.finding));
     findings.extend(outside);
+    findings.extend(outside::other_processes(context));
     findings.extend(defects.iter().map(|defect| of_defect(context, lines, defect)));
     let has_growth = growth.is_some();
     findings.extend(growth);
     let pending = segments::pending(context, lines);
     let mut has_waste = pending.is_some();
     findings.extend(pending);
-    let private_pools = segments::private_pools(context, lines);
     let has_private_pools = private_pools.is_some();
     findings.extend(private_pools);
     // Free memory of private pools looks like fragmentation, and graphs empty the cache.
@@ -186,14 +215,22 @@ fn apply_rules(
         has_waste |= recreated.is_some();
         findings.extend(recreated);
     }
-    let rounding = segments::rounding(context, lines);
+    // What grows is kept on purpose, or the growth says why.
+    if !has_growth {
+        unproven.extend(dead_weight::find(context, lines));
+    }
+    let rounding = small_tensors::find(context, lines).or_else(|| segments::rounding(context, lines));
     if !has_waste && !has_private_pools && defects.is_empty() && rounding.is_none() {
         unproven.extend(reserved::over_reserved(context, lines));
     }
     findings.extend(rounding);
-    if !context.has_failure && !has_private_pools {
-        let start = peaks::start(context, lines);
-        if start.is_none() {
+    let evaluation = evaluation.filter(|_| !has_private_pools && !has_kept_exception);
+    let has_evaluation = evaluation.is_some();
+    findings.extend(evaluation);
+    if !context.has_failure && !has_private_pools && !has_kept_exception {
+        let start = if has_evaluation { None } else { peaks::start(context, lines) };
+        if start.is_none() && !has_evaluation {
+            findings.extend(layer_buffers::find(context, lines));
             match copies::find(context, lines) {
                 Some(Copies::Needless(finding)) => findings.push(finding),
                 Some(Copies::Kept(finding)) => examined.kept_copies = Some(finding),
@@ -209,7 +246,7 @@ fn apply_rules(
         }
         findings.extend(start);
     }
-    let is_answered = |one: &Finding| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty();
+    let is_answered = |one: &Finding| examined.missing(Rule::of(one.problem)).is_empty();
     findings.retain(is_answered);
     unproven.retain(is_answered);
     AppliedRules { findings, unproven, examined }

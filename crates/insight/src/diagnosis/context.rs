@@ -11,11 +11,16 @@ use super::profile::Profile;
 use crate::autopsy::RecordingLines;
 use crate::evidence::DeviceEvidence;
 use crate::failures::ReservedCap;
+use crate::history::History;
 use crate::steps::Steps;
+
+/// Number of steps after a moment from which on what lasts that long is not about to end.
+const MIN_LATER_STEPS: usize = 3;
 
 /// A device with the data that rules need.
 pub(super) struct Context<'r> {
     pub(super) recording: &'r Recording,
+    pub(super) history: &'r History,
     pub(super) device: DeviceId,
     pub(super) settings: &'r Settings,
     pub(super) lifetimes: &'r DeviceLifetimes,
@@ -27,6 +32,8 @@ pub(super) struct Context<'r> {
     pub(super) peak_active_bytes: u64,
     /// The state at the peak of the reserved bytes, after the request that the last segment serves.
     pub(super) at_peak_reserved: DeviceState,
+    /// The state at the end of the last complete step; `None` without steps.
+    pub(super) at_last_step: Option<DeviceState>,
     /// Allocated blocks at the peak of the allocated bytes, with their categories.
     pub(super) peak_contents: Vec<(Category, Allocation)>,
     /// Whether a request failed.
@@ -56,9 +63,32 @@ impl Context<'_> {
             peak_active_bytes: self.peak_active_bytes,
             capacity_bytes: self.capacity_bytes(),
             kept_copies: None,
+            has_periods: false,
             is_reproduced: None,
             at_last_step: None,
             lesser_saving: None,
+        }
+    }
+
+    /// Returns the state while the program still runs, before it frees all at its end, and its
+    /// moment: the end of the last complete step, or without steps the end of the recording.
+    pub(super) fn last_state(&self) -> Option<(u64, &DeviceState)> {
+        let step = self.steps.as_slice().last().map(|step| step.to_event);
+        match (step, &self.at_last_step) {
+            (Some(event), Some(state)) => Some((event, state)),
+            _ => Some((self.recording.end_event(), self.recording.end_state().device(self.device)?)),
+        }
+    }
+
+    /// Returns true if the program goes on for long after a moment: for several steps, or without
+    /// steps for a quarter of the history.
+    pub(super) fn goes_on_after(&self, moment: u64) -> bool {
+        let steps = self.steps.as_slice();
+        let later = steps.len() - steps.partition_point(|step| step.from_event < moment);
+        let (first, end) = (self.recording.first_event(), self.recording.end_event());
+        match steps.is_empty() {
+            true => end.saturating_sub(moment) >= end.saturating_sub(first) / 4,
+            false => later >= MIN_LATER_STEPS,
         }
     }
 

@@ -124,7 +124,11 @@ fn finding(
     };
     let bytes = total_bytes(blocks);
     let summary = format!("{} are {what}, {end}.", ByteSize(bytes));
-    let mut finding = context.finding(lines, problem, bytes, blocks, summary);
+    // A copy that was loaded says more than the code that all copies have in common.
+    let loaded = loaded_sites(context.recording.definitions());
+    let of_load: Vec<Allocation> = blocks.iter().filter(|one| loaded.contains(&one.site)).copied().collect();
+    let named = if of_load.is_empty() { blocks } else { &of_load };
+    let mut finding = context.finding(lines, problem, bytes, named, summary);
     finding.severity = Severity::Low;
     finding.remedy = Some(remedy.to_owned());
     finding.trials = vec![omitted(context, blocks.iter().copied())];

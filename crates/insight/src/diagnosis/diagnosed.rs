@@ -25,7 +25,7 @@ pub struct Diagnosed {
     pub autopsy: Autopsy,
     /// The devices, with the evidence that the rules had.
     pub devices: Vec<ExaminedDevice>,
-    /// Findings of waste that only count once a simulation proves that other settings reserve less.
+    /// Findings that only count once a simulation proves that their remedy reserves less.
     pub(super) unproven: Vec<Finding>,
 }
 
@@ -41,10 +41,21 @@ impl Diagnosed {
     /// Adds the findings that their [check](Finding::check) has proven to the others. Call it once
     /// all devices are checked.
     pub fn adopt_proven(&mut self) {
+        // What an evaluation needs beyond training may cost more than its own bytes.
+        for one in self.findings.iter_mut().filter(|one| one.problem == Problem::EvaluationPeak) {
+            if let Some(checked) = one.checked {
+                let recorded_bytes = checked.saves_bytes.saturating_add(checked.peak_reserved_bytes);
+                one.severity = one.severity.max(Severity::of(checked.saves_bytes, recorded_bytes));
+            }
+        }
         let mut proven = Vec::new();
         for one in self.unproven.drain(..) {
             let Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, .. }) = one.checked else { continue };
             let recorded_bytes = saves_bytes.saturating_add(peak_reserved_bytes);
+            if one.problem != Problem::OverReserved {
+                proven.push(one);
+                continue;
+            }
             let (least_percent, severity) = match saves_bytes {
                 LARGE_SAVING_BYTES.. => (MIN_OVER_RESERVED_PERCENT, Severity::of(saves_bytes, recorded_bytes)),
                 _ => (MIN_SMALL_OVER_RESERVED_PERCENT, Severity::Low),
@@ -60,12 +71,18 @@ impl Diagnosed {
         // cannot be avoided by it.
         let is_explained = |one: &Finding| {
             let is_of_library = one.problem == Problem::TemporaryPeak && !one.names_call;
-            is_of_library && proven.iter().any(|waste| waste.device == one.device)
+            let is_waste = |waste: &Finding| waste.device == one.device && waste.problem == Problem::OverReserved;
+            is_of_library && proven.iter().any(is_waste)
         };
         self.findings.retain(|one| !is_explained(one));
         for mut waste in proven {
-            // Large temporaries of the program leave large free blocks behind.
-            let is_larger = |one: &Finding| one.problem == Problem::TemporaryPeak && one.bytes > waste.bytes;
+            // Large temporaries of the program leave large free blocks behind, and a remedy of the
+            // program may save as much as settings.
+            let is_larger = |one: &Finding| {
+                let saves_more = one.checked.is_some_and(|checked| checked.saves_bytes >= waste.bytes);
+                let is_of_program = one.problem.is_mistake() && waste.problem == Problem::OverReserved;
+                (one.problem == Problem::TemporaryPeak && one.bytes > waste.bytes) || (is_of_program && saves_more)
+            };
             if self.findings.iter().any(|one| one.device == waste.device && is_larger(one)) {
                 waste.severity = Severity::Low;
             }
@@ -105,7 +122,8 @@ impl Diagnosed {
         capacity_bytes: Option<u64>,
     ) -> Vec<&mut Finding> {
         let is_of_device = |one: &&mut Finding| one.device == workload.device() && one.can_be_checked();
-        for one in self.unproven.iter_mut().filter(|one| one.device == workload.device()) {
+        let is_waste = |one: &&mut Finding| one.device == workload.device() && one.problem == Problem::OverReserved;
+        for one in self.unproven.iter_mut().filter(is_waste) {
             one.trials = advised_trials(workload, settings, capacity_bytes);
         }
         let mut found: Vec<&mut Finding> =

@@ -24,6 +24,8 @@ pub struct ExaminedDevice {
     pub capacity_bytes: Option<u64>,
     /// Copies of the weights that steps may use: no problem that is known.
     pub kept_copies: Option<Finding>,
+    /// Whether the history has no steps, but is long enough to compare periods of it.
+    pub has_periods: bool,
     /// Whether a simulated run of the unchanged program has the recorded reserved peak, so that
     /// other settings could be tried; `None` if no simulation was needed.
     pub is_reproduced: Option<bool>,
@@ -51,6 +53,10 @@ impl ExaminedDevice {
     #[must_use]
     pub fn missing(&self, rule: Rule) -> Vec<Evidence> {
         let mut missing = self.evidence.missing(rule.needs());
+        // Periods of a long history without steps are compared instead.
+        if rule == Rule::Growth && self.has_periods {
+            missing.retain(|one| *one != Evidence::Steps);
+        }
         if rule == Rule::Waste && missing.is_empty() && self.is_reproduced == Some(false) && !self.is_lean() {
             missing.push(Evidence::Reproduction);
         }

@@ -76,6 +76,30 @@ pub enum Problem {
     CopiedOptimizerState,
     /// Memory outside of the pool grows.
     GrowthOutside,
+    /// Memory of a program without steps grows slowly.
+    GrowthOfServer,
+    /// One line makes equal buffers, such as one for each layer, that are freed together.
+    LayerBuffers,
+    /// A private pool without live blocks is not released.
+    UnusedPool,
+    /// Blocks keep a private pool from releasing free parts of its segments.
+    StrandedBlocks,
+    /// Rounding the sizes of very many small tensors wastes memory.
+    SmallTensors,
+    /// The exception of a failed step keeps its activations.
+    KeptByException,
+    /// An evaluation needs more memory than training.
+    EvaluationPeak,
+    /// Other processes hold much of the device, and the pool has no cap.
+    OtherProcesses,
+    /// Rounding to powers of two wastes pinned host memory.
+    PinnedRounding,
+    /// Freed buffers of pinned host memory are kept although they are not needed.
+    PinnedBuffersKept,
+    /// Gradients are kept after the optimizer's step, through the next forward pass.
+    StaleGradients,
+    /// Results of a step are kept until the next step replaces them.
+    StaleResults,
 }
 
 impl Problem {
@@ -102,6 +126,7 @@ impl Problem {
                 | Self::OverReserved
                 | Self::OptimizerStepPeak
                 | Self::CopiedWeights
+                | Self::LayerBuffers
         )
     }
 
@@ -132,6 +157,18 @@ impl Problem {
             Self::CopiedWeights => "copies.weights",
             Self::CopiedOptimizerState => "copies.optimizer",
             Self::GrowthOutside => "outside.growth",
+            Self::GrowthOfServer => "growth.server",
+            Self::LayerBuffers => "peak.layer_buffers",
+            Self::UnusedPool => "pools.unused",
+            Self::StrandedBlocks => "pools.stranded",
+            Self::SmallTensors => "waste.small_tensors",
+            Self::KeptByException => "kept.exception",
+            Self::EvaluationPeak => "peak.evaluation",
+            Self::OtherProcesses => "outside.processes",
+            Self::PinnedRounding => "pinned.rounding",
+            Self::PinnedBuffersKept => "pinned.kept",
+            Self::StaleGradients => "dead.gradients",
+            Self::StaleResults => "dead.results",
         }
     }
 
@@ -159,6 +196,11 @@ impl Problem {
             Self::DominantActivations => RemedyKind::Checkpoint.code(),
             Self::PendingFrees => RemedyKind::WaitStream.code(),
             Self::PrivatePools => &["torch.cuda.graph(graph, pool=first_graph.pool())"],
+            Self::StaleGradients => &["optimizer.step()", "optimizer.zero_grad(set_to_none=True)"],
+            Self::StaleResults => &["del outputs, loss  # at the end of the step"],
+            Self::OtherProcesses => &["torch.cuda.set_per_process_memory_fraction(0.5)"],
+            Self::KeptByException => &["failures.append(str(error))  # not: failures.append(error)"],
+            Self::SmallTensors => &["losses = torch.empty(steps, device=\"cuda\")", "losses[step] = loss.detach()"],
             _ => &[],
         }
     }
@@ -213,6 +255,9 @@ impl fmt::Display for Severity {
 pub(super) enum Goal {
     /// The reserved peak, by a twentieth at least.
     ReservedPeak,
+    /// The allocated peak, by a twentieth at least, while the reserved peak grows by at most a
+    /// twentieth; or the reserved peak by a twentieth.
+    AllocatedPeak,
     /// The number of allocations by the driver, to at most half, while the reserved peak grows by
     /// at most a twentieth.
     DeviceAllocations,
@@ -239,6 +284,9 @@ pub struct CheckedRemedy {
     /// How often the driver allocates memory in the recorded and in the changed run, if the remedy
     /// is meant to reduce that.
     pub device_allocations: Option<(u64, u64)>,
+    /// Bytes by which the allocated peak of the changed run is below the recorded one, if the
+    /// remedy is meant to reduce that: freed memory may still not be released.
+    pub saves_allocated_bytes: Option<u64>,
 }
 
 /// A problem that a recording shows.
@@ -314,7 +362,8 @@ impl Finding {
             (_, None) => return,
         });
         let (saves_bytes, peak_reserved_bytes) = (remedy.saves_bytes, remedy.peak_reserved_bytes);
-        let result = CheckedRemedy { saves_bytes, peak_reserved_bytes, device_allocations: None };
+        let result =
+            CheckedRemedy { saves_bytes, peak_reserved_bytes, device_allocations: None, saves_allocated_bytes: None };
         self.checked = Some(result).filter(|_| remedy.is_checked);
     }
 
@@ -338,24 +387,35 @@ impl Finding {
             let peak_reserved_bytes = run.peak_reserved_bytes;
             let saves_bytes = recorded.peak_reserved_bytes.saturating_sub(peak_reserved_bytes);
             let calls = match trial.goal {
-                Goal::ReservedPeak => None,
+                Goal::ReservedPeak | Goal::AllocatedPeak => None,
                 Goal::DeviceAllocations => {
                     let unchanged = workload.simulate(&trial.settings, capacity_bytes);
                     Some((unchanged.device_allocations, run.device_allocations))
                 }
             };
+            let saves_allocated_bytes = recorded.peak_allocated_bytes.saturating_sub(run.peak_allocated_bytes);
+            let is_hardly_more = peak_reserved_bytes <= recorded.peak_reserved_bytes.saturating_add(least_bytes);
             let is_reached = match calls {
-                None => saves_bytes >= least_bytes,
-                Some((before, after)) => {
-                    after <= before / 2
-                        && peak_reserved_bytes <= recorded.peak_reserved_bytes.saturating_add(least_bytes)
+                None if trial.goal == Goal::AllocatedPeak => {
+                    saves_bytes >= least_bytes
+                        || (is_hardly_more && saves_allocated_bytes >= recorded.peak_allocated_bytes / MIN_SAVING)
                 }
+                None => saves_bytes >= least_bytes,
+                Some((before, after)) => after <= before / 2 && is_hardly_more,
             };
+            let saves_allocated_bytes = Some(saves_allocated_bytes).filter(|_| trial.goal == Goal::AllocatedPeak);
             let is_better = self.checked.is_none_or(|best| saves_bytes > best.saves_bytes + better_bytes);
-            if run.ooms > 0 || !is_reached || !is_better {
+            // A failure that the program handled happens with the remedy, too.
+            let permitted = if self.problem == Problem::KeptByException { recorded.ooms } else { 0 };
+            if run.ooms > permitted || !is_reached || !is_better {
                 continue;
             }
-            self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, device_allocations: calls });
+            self.checked = Some(CheckedRemedy {
+                saves_bytes,
+                peak_reserved_bytes,
+                device_allocations: calls,
+                saves_allocated_bytes,
+            });
             if let Some(detail) = &trial.detail {
                 self.remedy = Some(detail.clone());
             }
@@ -375,6 +435,13 @@ impl Finding {
             Problem::OutOfMemory(_) => " than the unchanged program with enough memory",
             _ => "",
         };
+        if let Some(bytes) = checked.saves_allocated_bytes {
+            let less = if checked.saves_bytes > 0 { format!("{saves} less, ") } else { String::new() };
+            return Some(format!(
+                "Checked by simulation: needs {} less at the peak, and reserves {less}{peak} at most.",
+                ByteSize(bytes)
+            ));
+        }
         let less = if checked.saves_bytes > 0 { format!("{saves} less{reference}, ") } else { String::new() };
         let calls = checked.device_allocations.map_or_else(String::new, |(before, after)| {
             format!("; the driver allocates {} instead of {}", Count(after).of("time", "times"), Count(before))

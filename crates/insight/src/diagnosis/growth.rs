@@ -13,10 +13,10 @@ use super::remedy::{allocated_once, freed_in_step, omitted};
 use crate::autopsy::{Growing, RecordingLines};
 use crate::frames::{frame_label, innermost_own_frame};
 use crate::group::{MergedSites, Phase};
-use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
+use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS, Steps};
 
 /// Divisor: growth counts if it is at least a twentieth of the peak.
-const MIN_SHARE: u64 = 20;
+pub(super) const MIN_SHARE: u64 = 20;
 /// Minimum number of compared steps in which growth every few steps is recognized.
 const MIN_STAIRCASE_STEPS: usize = 6;
 /// Minimum number of different sites and sizes of kept blocks by which a kept autograd graph is
@@ -47,7 +47,7 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
     let warm_up = context.steps.default_warm_up();
     let compared = steps.get(warm_up..).filter(|steps| steps.len() >= MIN_GROWTH_STEPS)?;
     let (first, last) = (compared.first()?, compared.last()?);
-    let growth = growing_lines(context, lines)?;
+    let growth = growing_lines(context, lines, &context.steps)?;
     let mut grown = growth.blocks(context, lines, first.to_event..last.from_event, last.to_event);
     let mut grown_bytes = total_bytes(&grown);
     // The last versions of tensors that each step replaces by longer ones.
@@ -120,7 +120,7 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
     finding.trials = vec![if problem == Problem::GrowthOfOptimizers {
         omitted(context, after_first_step(context, kept))
     } else {
-        freed_in_step(context, kept)
+        freed_in_step(context, &context.steps, kept)
     }];
     Some(finding)
 }
@@ -145,19 +145,23 @@ fn after_first_step(context: &Context<'_>, blocks: Vec<Allocation>) -> impl Iter
 }
 
 /// The memory that grows from step to step.
-enum GrowingLines {
+pub(super) enum GrowingLines {
     /// Some lines of the program.
     Lines(Growing),
     /// The sum of all lines, while no line grows by itself.
     Sum,
 }
 
-/// Finds the lines that grow, or else their sum; `None` if neither does.
-fn growing_lines(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Option<GrowingLines> {
-    if let Some(growing) = lines.growth(context.lifetimes, &context.steps, u64::MAX) {
+/// Finds the lines that grow from step to step, or else their sum; `None` if neither does.
+pub(super) fn growing_lines(
+    context: &Context<'_>,
+    lines: &mut RecordingLines<'_>,
+    steps: &Steps,
+) -> Option<GrowingLines> {
+    if let Some(growing) = lines.growth(context.lifetimes, steps, u64::MAX) {
         return Some(GrowingLines::Lines(growing));
     }
-    let mut by_step = GroupsByStep::new(&context.steps, context.steps.default_warm_up());
+    let mut by_step = GroupsByStep::new(steps, steps.default_warm_up());
     while !by_step.step(context.lifetimes, |_| 0) {}
     let rows = by_step.rows();
     let live_bytes: Vec<u64> = rows.first()?.steps.iter().map(|step| step.live_bytes).collect();
@@ -168,7 +172,7 @@ fn growing_lines(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Optio
 impl GrowingLines {
     /// Returns the blocks of the growing memory that were allocated in the moments `made` and are
     /// still allocated at the moment `at`.
-    fn blocks(
+    pub(super) fn blocks(
         &self,
         context: &Context<'_>,
         lines: &mut RecordingLines<'_>,

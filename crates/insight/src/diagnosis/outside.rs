@@ -1,15 +1,51 @@
-//! Memory outside of the pool that grows.
+//! Memory outside of the pool: what grows, and what other processes hold.
 
-use vramscope_trace::{ByteSize, SiteId};
+use vramscope_trace::{ByteSize, Percent, SiteId};
 
 use super::context::Context;
-use super::finding::{Finding, Problem};
+use super::finding::{Finding, Problem, Severity, is_share};
 use crate::autopsy::RecordingLines;
+use crate::failures::ReservedCap;
 
 /// Divisor: growth counts if it is at least a twentieth of the bytes that the pool could obtain.
 const MIN_SHARE: u64 = 20;
 /// Minimum growth that counts, in bytes: libraries load their kernels when they are first used.
 const MIN_BYTES: u64 = 128 << 20;
+/// Minimum memory of other processes, in percent of the device's memory.
+const MIN_OTHERS_PERCENT: u64 = 2;
+/// Minimum memory of other processes, in bytes: a context takes about half as much.
+const MIN_OTHERS_BYTES: u64 = 1 << 30;
+
+/// Finds other processes that hold much of a device whose pool has no cap.
+pub(super) fn other_processes(context: &Context<'_>) -> Option<Finding> {
+    let others = context.profile.others_peak;
+    let total_bytes = context.recording.info().device(context.device).map_or(0, |info| info.total_bytes);
+    let is_large = others.bytes >= MIN_OTHERS_BYTES && is_share(others.bytes, MIN_OTHERS_PERCENT, total_bytes);
+    // A pool that leaves the others their memory is as intended.
+    let has_cap = ReservedCap::recorded(context.settings, total_bytes)
+        .is_some_and(|cap| cap.saturating_add(others.bytes) <= total_bytes);
+    if !is_large || has_cap {
+        return None;
+    }
+    let summary = format!(
+        "Other processes hold {} of the device's {} ({}), and nothing caps this pool, which reserves up to {}.",
+        ByteSize(others.bytes),
+        ByteSize(total_bytes),
+        Percent::of(others.bytes, total_bytes),
+        ByteSize(context.peak_reserved.bytes)
+    );
+    let site = "memory of other processes".to_owned();
+    let mut finding =
+        context.finding_at(Problem::OtherProcesses, others.bytes, (others.event, others.event), site, summary);
+    finding.severity = Severity::Low;
+    finding.names_call = false;
+    finding.remedy = Some(
+        "End processes that are left over (nvidia-smi lists them; each that uses CUDA takes about half a GiB for its \
+         context, data-loader workers too), or cap the pools that share the device."
+            .to_owned(),
+    );
+    Some(finding)
+}
 
 /// Finds a fall of the bytes that the pool can obtain: its reserved bytes and the driver's free
 /// bytes.

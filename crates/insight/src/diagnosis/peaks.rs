@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
+use vramscope_trace::{Allocation, ByteSize, Category, MempoolId, SiteId};
 
 use super::context::{Context, total_bytes};
 use super::copies::loaded_sites;
@@ -60,7 +60,13 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
     }
     let is_gone = |one: &Allocation| one.allocated_until.is_some_and(|until| until <= begin);
     let gone: Vec<Allocation> = context.peak_contents.iter().map(|(_, one)| *one).filter(is_gone).collect();
-    let bytes = peak.bytes - later_bytes;
+    // A CUDA graph needs the memory of its pool again at each replay, without requests.
+    let is_of_default_pool = |one: &&Allocation| one.pool.owner == MempoolId::default();
+    let freed_bytes = total_bytes(gone.iter().filter(is_of_default_pool));
+    let bytes = (peak.bytes - later_bytes).min(freed_bytes);
+    if !is_share(bytes, 100 - MAX_LATER_PERCENT, peak.bytes) {
+        return None;
+    }
     let summary = format!(
         "The peak of {} is reached at the start only: the steps after it need {} at most. {} of the peak were freed \
          before them.",
@@ -80,7 +86,7 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
     }
     // Omit all blocks that the start frees, not only those at the peak: otherwise another copy or
     // batch of the start makes the next peak.
-    let of_start = |one: &Allocation| one.first_moment <= begin && is_gone(one);
+    let of_start = |one: &Allocation| one.first_moment <= begin && is_gone(one) && is_of_default_pool(&one);
     finding.trials = vec![omitted(context, context.lifetimes.iter().filter(of_start))];
     Some(at_most_medium(finding))
 }

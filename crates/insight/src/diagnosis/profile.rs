@@ -70,6 +70,8 @@ pub(super) struct Profile {
     pub(super) pending_peak: Peak,
     /// Peak of the allocated bytes in each step.
     pub(super) step_peaks: Vec<u64>,
+    /// The most bytes that other processes held at a memory sample.
+    pub(super) others_peak: Peak,
     /// Bytes that the pool could obtain, at each memory sample.
     pub(super) obtainable: Vec<Obtainable>,
 }
@@ -163,7 +165,12 @@ impl ProfileBuilder {
                 None
             }
             EventKind::OutOfMemory { device_free, site, .. } => Some((device_free, Some(site))),
-            EventKind::MemorySample { free, .. } => Some((free, None)),
+            EventKind::MemorySample { free, used_by_others, .. } => {
+                if used_by_others > profile.others_peak.bytes {
+                    profile.others_peak = Peak { event: number, bytes: used_by_others };
+                }
+                Some((free, None))
+            }
             _ => None,
         };
         if let Some((free, site)) = device_free {

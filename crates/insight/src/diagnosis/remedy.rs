@@ -8,6 +8,7 @@ use super::context::Context;
 use super::finding::{Goal, Problem, Trial};
 use crate::advice::{Advisor, count_keys, required_pytorch};
 use crate::autopsy::{ModuleCall, ModuleCalls, RecordingLines, checkpointed};
+use crate::steps::Steps;
 
 /// The newest version of PyTorch that a remedy may need without saying so.
 const COMMON_PYTORCH: (u32, u32) = (2, 1);
@@ -70,9 +71,13 @@ fn changed(context: &Context<'_>, edits: Edits) -> Trial {
 
 /// Returns the trial that frees each block at the end of the step in which it was allocated. A
 /// block allocated between two steps counts for the later one.
-pub(super) fn freed_in_step(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
+pub(super) fn freed_in_step(
+    context: &Context<'_>,
+    steps: &Steps,
+    blocks: impl IntoIterator<Item = Allocation>,
+) -> Trial {
     let mut edits = Edits::default();
-    let steps = context.steps.as_slice();
+    let steps = steps.as_slice();
     for one in blocks {
         // Blocks that were allocated after the last step are not freed earlier.
         if let Some(step) = steps.get(steps.partition_point(|step| step.to_event < one.first_moment)) {
@@ -104,6 +109,55 @@ pub(super) fn allocated_once(context: &Context<'_>, versions: &[Allocation], las
 pub(super) fn freed_at_once(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
     edits.freed_at_once.extend(blocks.into_iter().map(|one| one.first_moment));
+    changed(context, edits)
+}
+
+/// Returns the trial in which blocks are freed before the program frees them: each request with the
+/// event before which its block is freed.
+pub(super) fn freed_before(context: &Context<'_>, frees: impl IntoIterator<Item = (u64, u64)>) -> Trial {
+    let mut edits = Edits::default();
+    frees.into_iter().for_each(|(request, event)| edits.free_before(request, event));
+    changed(context, edits)
+}
+
+/// Returns the trial in which blocks are freed `events` events after their request at the latest,
+/// and those for which `is_omitted` is true are not requested.
+pub(super) fn shortened(
+    context: &Context<'_>,
+    blocks: impl IntoIterator<Item = Allocation>,
+    events: u64,
+    is_omitted: impl Fn(&Allocation) -> bool,
+) -> Trial {
+    let mut edits = Edits::default();
+    for one in blocks {
+        match is_omitted(&one) {
+            true => edits.divide(one.first_moment, 0),
+            false => edits.free_before(one.first_moment, one.first_moment.saturating_add(events)),
+        }
+    }
+    changed(context, edits)
+}
+
+/// Returns the trial in which blocks hold nothing but requested bytes: the requests whose tensors
+/// the unused bytes of the others can hold are left out.
+pub(super) fn packed(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
+    let mut edits = Edits::default();
+    // Bytes of tensors that no block holds yet.
+    let mut waiting = 0u64;
+    for one in blocks {
+        waiting = waiting.saturating_add(one.requested);
+        match waiting.checked_sub(one.size) {
+            Some(rest) => waiting = rest,
+            None => edits.divide(one.first_moment, 0),
+        }
+    }
+    changed(context, edits)
+}
+
+/// Returns the trial that requests blocks from the default pool instead of a private one.
+pub(super) fn in_default_pool(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
+    let mut edits = Edits::default();
+    edits.from_default_pool.extend(blocks.into_iter().map(|one| one.first_moment));
     changed(context, edits)
 }
 

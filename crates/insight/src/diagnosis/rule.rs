@@ -30,11 +30,21 @@ pub enum Rule {
     Dominant,
     /// Whether memory outside of the pool grows.
     Outside,
+    /// Whether one line makes equal buffers that are freed together.
+    LayerBuffers,
+    /// Whether exceptions of failed steps keep memory.
+    Exceptions,
+    /// Whether an evaluation needs more than training.
+    Evaluation,
+    /// Whether pinned host memory is wasted.
+    Pinned,
+    /// Whether memory is kept after its last use.
+    DeadWeight,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 17] = [
         Self::Failures,
         Self::Growth,
         Self::Waste,
@@ -47,6 +57,11 @@ impl Rule {
         Self::Copies,
         Self::Dominant,
         Self::Outside,
+        Self::LayerBuffers,
+        Self::Exceptions,
+        Self::Evaluation,
+        Self::Pinned,
+        Self::DeadWeight,
     ];
 
     /// Returns the rule that finds a problem.
@@ -58,15 +73,16 @@ impl Rule {
             | Problem::GrowthOfSummedLoss
             | Problem::GrowthOfCache
             | Problem::GrowthOfHooks
-            | Problem::GrowthOfOptimizers => Self::Growth,
-            Problem::OverReserved | Problem::RoundingWaste => Self::Waste,
+            | Problem::GrowthOfOptimizers
+            | Problem::GrowthOfServer => Self::Growth,
+            Problem::OverReserved | Problem::RoundingWaste | Problem::SmallTensors => Self::Waste,
             Problem::NearFailure
             | Problem::OversizeRanges
             | Problem::IgnoredThreshold
             | Problem::EmptiedCache
             | Problem::RecreatedSegments => Self::Segments,
             Problem::PendingFrees => Self::Streams,
-            Problem::PrivatePools => Self::PrivatePools,
+            Problem::PrivatePools | Problem::UnusedPool | Problem::StrandedBlocks => Self::PrivatePools,
             Problem::TemporaryPeak => Self::Temporaries,
             Problem::OptimizerStepPeak => Self::OptimizerStep,
             Problem::StartPeak => Self::Start,
@@ -74,7 +90,12 @@ impl Rule {
             Problem::DominantOptimizerState | Problem::DominantGradients | Problem::DominantActivations => {
                 Self::Dominant
             }
-            Problem::GrowthOutside => Self::Outside,
+            Problem::GrowthOutside | Problem::OtherProcesses => Self::Outside,
+            Problem::LayerBuffers => Self::LayerBuffers,
+            Problem::KeptByException => Self::Exceptions,
+            Problem::EvaluationPeak => Self::Evaluation,
+            Problem::StaleGradients | Problem::StaleResults => Self::DeadWeight,
+            Problem::PinnedRounding | Problem::PinnedBuffersKept => Self::Pinned,
         }
     }
 
@@ -94,6 +115,11 @@ impl Rule {
             Self::Copies => "copies",
             Self::Dominant => "dominant",
             Self::Outside => "outside.growth",
+            Self::LayerBuffers => "peak.layer_buffers",
+            Self::Exceptions => "kept.exception",
+            Self::Evaluation => "peak.evaluation",
+            Self::Pinned => "pinned",
+            Self::DeadWeight => "dead",
         }
     }
 
@@ -102,11 +128,11 @@ impl Rule {
     pub const fn needs(self) -> &'static [Evidence] {
         use Evidence::{Beginning, Counters, DeviceMemory, History, Stacks, Steps};
         match self {
-            Self::Failures | Self::Temporaries | Self::Dominant => &[History],
+            Self::Failures | Self::Temporaries | Self::Dominant | Self::LayerBuffers | Self::Pinned => &[History],
             Self::Waste | Self::Segments | Self::Streams => &[History, Counters],
             Self::PrivatePools => &[Counters],
-            Self::Growth => &[History, Steps],
-            Self::OptimizerStep | Self::Copies => &[History, Stacks],
+            Self::Growth | Self::Exceptions | Self::DeadWeight => &[History, Steps],
+            Self::OptimizerStep | Self::Copies | Self::Evaluation => &[History, Stacks],
             Self::Start => &[History, Beginning, Steps],
             Self::Outside => &[History, DeviceMemory],
         }
@@ -147,6 +173,11 @@ impl Rule {
             Self::Copies => "copies of weights",
             Self::Dominant => "what the peak consists of",
             Self::Outside => "memory outside of the pool",
+            Self::LayerBuffers => "equal buffers that are freed together",
+            Self::Exceptions => "what exceptions of failed steps keep",
+            Self::Evaluation => "what an evaluation needs",
+            Self::Pinned => "pinned host memory",
+            Self::DeadWeight => "memory that is kept after its last use",
         }
     }
 }

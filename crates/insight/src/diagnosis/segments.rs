@@ -1,5 +1,5 @@
-//! Problems of the allocator's segments: fragmentation, segments that come and go, private pools,
-//! waste inside of segments.
+//! Problems of the allocator's segments: fragmentation, segments that come and go, waste inside of
+//! segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use vramscope_trace::{Allocation, ByteSize, Count, MempoolId, Segment, SiteId};
 
 use super::context::{Context, sizes_and_streams, total_bytes};
 use super::finding::{Finding, Problem, Severity, is_share};
-use super::remedy::{freed_at_once, one_private_pool, without_emptying_cache};
+use super::remedy::{freed_at_once, without_emptying_cache};
 use crate::autopsy::RecordingLines;
 
 /// Divisor: bytes that are obtained again count if they are at least half of the reserved peak.
@@ -19,8 +19,6 @@ const MIN_EMPTIED: usize = 4;
 const MIN_WASTE_PERCENT: u64 = 18;
 /// Number of streams from which on one nearly empty segment of each counts as waste.
 const MANY_STREAMS: usize = 8;
-/// Minimum free memory of private pools that counts, in percent of the reserved peak.
-const MIN_PRIVATE_PERCENT: u64 = 20;
 /// Divisor: pending bytes count if they are at least a tenth of the reserved peak.
 const MIN_PENDING: u64 = 10;
 
@@ -185,38 +183,6 @@ fn covered_bytes(mut ranges: Vec<(u64, u64)>) -> u64 {
         end = end.max(to);
     }
     covered
-}
-
-/// Finds private pools whose free memory nothing else can use.
-pub(super) fn private_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
-    let device = &context.at_peak_reserved;
-    let private = || device.segments().filter(|segment| segment.pool.owner != MempoolId::default());
-    let pools: BTreeSet<MempoolId> = private().map(|segment| segment.pool.owner).collect();
-    let free = private().flat_map(|segment| device.extents(segment)).filter(|extent| extent.block.is_none());
-    let free_bytes: u64 = free.map(|extent| extent.size).sum();
-    if pools.len() < 2 || !is_share(free_bytes, MIN_PRIVATE_PERCENT, context.peak_reserved.bytes) {
-        return None;
-    }
-    let blocks: Vec<Allocation> = context
-        .lifetimes
-        .iter()
-        .filter(|one| one.first_moment <= context.peak_reserved.event && one.pool.owner != MempoolId::default())
-        .collect();
-    let summary = format!(
-        "{} private pools (CUDA graphs or torch.cuda.MemPool) hold {} of free memory that neither another pool nor the \
-         rest of the program can use.",
-        pools.len(),
-        ByteSize(free_bytes)
-    );
-    let mut finding = context.finding(lines, Problem::PrivatePools, free_bytes, &blocks, summary);
-    finding.events = (context.peak_reserved.event, context.peak_reserved.event);
-    finding.remedy = Some(
-        "Capture the graphs with one pool, torch.cuda.graph(graph, pool=first_graph.pool()), if they are replayed \
-             in the order of capture and never at once; use one torch.cuda.MemPool."
-            .to_owned(),
-    );
-    finding.trials = vec![one_private_pool(context)];
-    Some(finding)
 }
 
 /// Finds blocks that the program freed but that wait for other streams.

@@ -34,7 +34,7 @@ impl DeviceMemory {
     /// Returns an upper bound of the bytes that a pool can have on this device: the device's
     /// recorded size. Without it, returns the size of a known GPU on which a pool alone can obtain
     /// `obtainable_bytes`; `None` if there is no such GPU.
-    pub(super) fn most_bytes(self, obtainable_bytes: u64) -> Option<u64> {
+    pub(crate) fn most_bytes(self, obtainable_bytes: u64) -> Option<u64> {
         let is_whole = |card: &&Card| (card.usable_bytes()..=card.total_bytes).contains(&obtainable_bytes);
         self.total_bytes.or_else(|| CARDS.iter().find(is_whole).map(|card| card.total_bytes))
     }

@@ -4,6 +4,8 @@ use vramscope_trace::{Definitions, SiteId, StringId, short_file_name};
 
 use crate::frames::{FactsCache, FrameMark, WhyNoStack};
 
+/// The beginning of the name of memory that the backward pass requests.
+pub(crate) const BACKWARD_PASS: &str = "backward pass";
 /// Maximum number of lines that a name lists.
 const MAX_LINES: usize = 3;
 
@@ -48,6 +50,6 @@ impl BackwardCalls {
         let name = |(file, line): &(StringId, u32)| format!("{}:{line}", short_file_name(definitions.string(*file)));
         let names: Vec<String> = self.lines.iter().map(name).collect();
         let is_known = why == WhyNoStack::NoPythonFrames && (1..=MAX_LINES).contains(&names.len());
-        is_known.then(|| format!("backward pass called at {}", names.join(" or ")))
+        is_known.then(|| format!("{BACKWARD_PASS} called at {}", names.join(" or ")))
     }
 }

@@ -67,7 +67,7 @@ mod site_keys;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use backward_calls::BackwardCalls;
+pub(crate) use backward_calls::{BACKWARD_PASS, BackwardCalls};
 pub use group_by::GroupBy;
 pub use grouping::Grouping;
 pub use groupings::Groupings;

@@ -154,13 +154,13 @@ fn growth_behind<'a>(diagnosed: &'a Diagnosed, failure: &Finding) -> Option<&'a 
         return None;
     }
     let of_device = diagnosed.findings.iter().filter(|one| one.device == failure.device);
-    of_device.filter(|one| Rule::of(one.problem) == Rule::Growth).max_by_key(|one| one.bytes)
+    of_device.filter(|one| matches!(Rule::of(one.problem), Rule::Growth | Rule::Evaluation)).max_by_key(|one| one.bytes)
 }
 
 /// Returns how certain a finding about a device is.
 fn confidence(device: &ExaminedDevice, finding: &Finding, is_failure: bool) -> Confidence {
     let evidence = &device.evidence;
-    let missing = evidence.missing(Rule::of(finding.problem).needs());
+    let missing = device.missing(Rule::of(finding.problem));
     let is_proven = finding.checked.is_some_and(|checked| {
         let peak = u128::from(device.peak_reserved.bytes);
         u128::from(checked.saves_bytes) * 100 >= peak * u128::from(MIN_PROOF_PERCENT)

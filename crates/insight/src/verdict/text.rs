@@ -10,6 +10,7 @@ use crate::autopsy::OutOfMemory;
 use crate::diagnosis::{ExaminedDevice, Finding, Problem, Rule};
 use crate::evidence::Evidence;
 use crate::failures::{OomCause, ReservedCap};
+use crate::group::BACKWARD_PASS;
 
 /// The command that records a program from its start.
 const RECORD_COMMAND: &str = "vramscope run train.py";
@@ -63,6 +64,7 @@ fn failure_by_growth(oom: &OutOfMemory, growth: &Finding) -> String {
         Problem::GrowthOfSummedLoss => "losses that are kept with their graphs",
         Problem::GrowthOfHooks => "tensors that hooks keep",
         Problem::GrowthOfOptimizers => "the state of optimizers that are kept",
+        Problem::EvaluationPeak => "what an evaluation keeps",
         _ => "a list or cache that gets longer",
     };
     let grown = match growth.grown_to_bytes {
@@ -90,7 +92,8 @@ pub(super) fn problem(finding: &Finding) -> String {
     let sentence = first_sentence(&finding.summary);
     match sentence.strip_suffix('.') {
         Some(start) if names_line(finding) && !sentence.contains(&finding.site) => {
-            format!("{start} (at {}).", finding.site)
+            let at = if finding.site.starts_with(BACKWARD_PASS) { "" } else { "at " };
+            format!("{start} ({at}{}).", finding.site)
         }
         _ => sentence.to_owned(),
     }

@@ -1,13 +1,13 @@
 //! Comparisons of real recordings: the changes of sites and categories add up to the difference of
 //! the device's live bytes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use vramscope_insight::comparison::{DeviceTotals, Moment, Side, SiteChange, compare};
+use vramscope_insight::comparison::{DeviceTotals, Moment, RecordingLabel, Side, SiteChange, compare};
 use vramscope_insight::history::History;
 use vramscope_trace::{Counters, DeviceId, PerRecording, Recording, Replay, live_bytes_by_site};
 
-use crate::recordings::{recordings_in, snapshots};
+use crate::recordings::{recorded_in, recordings_in, snapshots};
 use crate::sites::random_moment;
 
 /// Number of pairs of recordings that are compared.
@@ -30,6 +30,44 @@ fn recordings() -> Vec<Read> {
         Read { name, recording, history }
     };
     all.map(with_history).collect()
+}
+
+/// Runs of one program: alone on the device, beside other processes, under a cap, and with larger
+/// batches.
+const PAIRS_OF_RUNS: &str = "../../tests/labelled/pairs";
+
+#[test]
+fn equal_requests_that_one_run_had_less_memory_for_are_told_from_different_programs() {
+    let runs: BTreeMap<String, Read> = recorded_in(PAIRS_OF_RUNS)
+        .map(|(name, recording)| {
+            let mut history = History::new();
+            while !history.extend(&recording, u64::MAX).expect("the recording is complete").is_complete {}
+            (name.clone(), Read { name, recording, history })
+        })
+        .collect();
+    let less = |a: &str, b: &str| {
+        let side = |name: &str| {
+            let read = &runs[&format!("{name}.pickle.gz")];
+            Side { recording: &read.recording, history: &read.history, moment: &Moment::Peak }
+        };
+        let comparison = compare(PerRecording { a: side(a), b: side(b) }, None).expect("they can be compared");
+        comparison.devices[0].less_memory
+    };
+    let beside = less("alone", "beside").expect("the other run had less memory");
+    assert_eq!((beside.failed_in, beside.is_capped, beside.event), (RecordingLabel::B, false, 1895));
+    assert_eq!((beside.equal_requests, beside.requested_bytes), (610, 112 << 20));
+    assert!(beside.obtainable_bytes.b < beside.obtainable_bytes.a, "{beside:?}");
+    let reversed = less("beside", "alone").expect("the first run had less memory");
+    assert_eq!(reversed.failed_in, RecordingLabel::A);
+    assert_eq!(reversed.obtainable_bytes.a, beside.obtainable_bytes.b);
+    let both = less("beside", "beside_more").expect("the second run had even less");
+    assert_eq!(both.failed_in, RecordingLabel::B);
+    let capped = less("alone", "capped").expect("the other run had a cap");
+    // The cap was 1,500 MiB.
+    assert!(capped.is_capped && capped.obtainable_bytes.b.abs_diff(1500 << 20) < 64 << 20, "{capped:?}");
+    assert_eq!(less("alone", "larger"), None, "the second run requests more");
+    assert_eq!(less("capped", "larger"), None, "the second run requests more");
+    assert_eq!(less("alone", "again"), None, "neither failed");
 }
 
 /// Returns a device's counters at an event.

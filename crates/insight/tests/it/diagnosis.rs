@@ -1,10 +1,12 @@
 //! Diagnoses of the labelled recordings: the problem and the function at fault.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use vramscope_insight::diagnosis::{Diagnosed, Diagnosis, Finding, Rule, Severity};
 use vramscope_insight::evidence::Evidence;
 use vramscope_insight::history::History;
 use vramscope_pool::Settings;
-use vramscope_trace::Recording;
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, PoolKey, Recording, RecordingInfo, Sink, SiteId, StreamId};
 
 use crate::autopsy::{LABELLED, Label, history, without_stacks};
 use crate::recordings::{recorded_in, recordings_in, snapshots};
@@ -119,6 +121,85 @@ fn any_recording_can_be_diagnosed() {
             println!("{name}: {} {} {}", one.severity, one.problem.id(), one.site);
         }
     }
+}
+
+#[test]
+fn processes_that_share_a_device_are_named_unless_a_cap_leaves_them_room() {
+    let expected = BTreeMap::from([
+        ("alone.vram", false),
+        ("beside_contexts.vram", true),
+        ("beside_large.vram", true),
+        ("beside_small.vram", false),
+    ]);
+    let mut checked = 0;
+    for (name, recording) in recordings_in("../../tests/labelled/shared_device") {
+        let findings = diagnose(&recording, None, u64::MAX);
+        check(&name, &recording, &findings);
+        assert_eq!(ids(&findings).contains(&"outside.processes".to_owned()), expected[name.as_str()], "{name}");
+        let capped = diagnose(&recording, Some(64 << 30), u64::MAX);
+        assert!(!ids(&capped).contains(&"outside.processes".to_owned()), "{name} leaves the others their memory");
+        checked += 1;
+    }
+    assert_eq!(checked, expected.len());
+}
+
+/// Returns a recording of pinned host memory: for each request of bytes, its block of the next
+/// power of two, which is freed before the request `frees_after` requests later.
+fn pinned(requests: &[u64], frees_after: usize) -> Recording {
+    let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let mut time_ns = 0;
+    let mut event = |kind| {
+        time_ns += 1000;
+        encoder.event(&Event { time_ns, device: DeviceId::HOST, kind });
+    };
+    // Blocks of a size that are free, as PyTorch keeps them.
+    let mut cached: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut live: VecDeque<(u64, u64)> = VecDeque::new();
+    let mut next = 1 << 40;
+    for &requested in requests {
+        if live.len() > frees_after
+            && let Some((address, size)) = live.pop_front()
+        {
+            event(EventKind::FreeRequested { address, site });
+            event(EventKind::FreeCompleted { address, site });
+            cached.entry(size).or_default().push(address);
+        }
+        let size = requested.next_power_of_two();
+        let address = cached.get_mut(&size).and_then(Vec::pop).unwrap_or_else(|| {
+            next += size;
+            event(EventKind::SegmentAllocated { address: next, size, stream, pool, site });
+            next
+        });
+        event(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
+        live.push_back((address, size));
+    }
+    encoder.flush();
+    let mut recording = Recording::new();
+    for chunk in encoder.take_output() {
+        recording.push(&chunk.bytes).expect("the encoder writes valid chunks");
+    }
+    recording
+}
+
+#[test]
+fn pinned_memory_is_examined_for_rounding_and_kept_buffers() {
+    const MIB: u64 = 1 << 20;
+    let check = |requests: &[u64], frees_after, expected: &[&str]| {
+        let recording = pinned(requests, frees_after);
+        let findings = diagnose(&recording, None, u64::MAX);
+        check("pinned", &recording, &findings);
+        assert_eq!(ids(&findings), expected, "{findings:?}");
+    };
+    check(&[520 * MIB; 4], usize::MAX, &["pinned.rounding"]);
+    check(&[40 * MIB; 60], 3, &["pinned.rounding"]);
+    check(&[512 * MIB, 500 * MIB, 510 * MIB], usize::MAX, &[]);
+    // Each batch is larger than the one before, so that no cached buffer serves it.
+    let growing: Vec<u64> = (3..10).map(|log2| (1 << log2) * MIB).collect();
+    check(&growing, 0, &["pinned.kept"]);
+    let doubled: Vec<u64> = growing.iter().chain(&[16 * MIB; 60]).copied().collect();
+    check(&doubled, 1, &["pinned.kept"]);
+    check(&[64 * MIB; 100], 2, &[]);
 }
 
 #[test]

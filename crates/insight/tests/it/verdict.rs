@@ -8,8 +8,8 @@ use vramscope_insight::evidence::Evidence;
 use vramscope_insight::verdict::{Cause, Confidence, DiagnosisReport, Status, Verdict};
 use vramscope_insight::what_if::{DeviceWorkload, first_histories};
 use vramscope_trace::{
-    Annotation, Definition, Event, EventKind, IndexedEncoder, RangeCopy, Recording, RecordingInfo, Relabel, Sink,
-    SiteId,
+    Annotation, ByteSize, Definition, Event, EventKind, IndexedEncoder, RangeCopy, Recording, RecordingInfo, Relabel,
+    Sink, SiteId,
 };
 
 use crate::autopsy::{LABELLED, Label, history};
@@ -21,6 +21,8 @@ const FIRST_ANSWERS: &str = "../../tests/labelled/first_answers";
 
 /// Programs that have one of four problems, and programs that nearly have it.
 const VERDICTS: &str = "../../tests/labelled/verdicts";
+/// Programs that have one of further kinds of problems, and programs that nearly have it.
+const KINDS: &str = "../../tests/labelled/kinds";
 /// Healthy programs that use well-known libraries.
 const LIBRARIES: &str = "../../tests/labelled/libraries";
 
@@ -51,13 +53,17 @@ fn diagnosed(recording: &Recording) -> Diagnosed {
     found
 }
 
-/// Checks what holds for every verdict, and returns it.
+/// Diagnoses a recording, and checks and returns its verdict.
 fn verdict(name: &str, recording: &Recording) -> Verdict {
-    let diagnosed = diagnosed(recording);
-    let verdict = Verdict::new(recording, &diagnosed);
+    verdict_of(name, recording, &diagnosed(recording))
+}
+
+/// Checks what holds for every verdict, and returns that of a diagnosis.
+fn verdict_of(name: &str, recording: &Recording, diagnosed: &Diagnosed) -> Verdict {
+    let verdict = Verdict::new(recording, diagnosed);
     assert!(verdict.summary.ends_with('.') && !verdict.summary.contains('\n'), "{name}: {}", verdict.summary);
     assert_eq!(verdict.status == Status::Found, !diagnosed.findings.is_empty(), "{name}");
-    assert_eq!(contradictions(&diagnosed, &verdict), Vec::<String>::new(), "{name}");
+    assert_eq!(contradictions(diagnosed, &verdict), Vec::<String>::new(), "{name}");
     if verdict.status == Status::CannotTell {
         assert!(!verdict.unanswered.is_empty(), "{name}: it says what is missing");
         let remedy = verdict.remedy.as_ref().expect("how to record it");
@@ -67,7 +73,7 @@ fn verdict(name: &str, recording: &Recording) -> Verdict {
         let found = diagnosed.findings.iter().find(|one| Rule::of(one.problem) == unanswered.rule);
         assert!(found.is_none(), "{name}: {found:?} without {:?}", unanswered.missing);
     }
-    let report = serde_json::to_value(DiagnosisReport::new(recording, &diagnosed)).expect("it serializes");
+    let report = serde_json::to_value(DiagnosisReport::new(recording, diagnosed)).expect("it serializes");
     assert_eq!(report["verdict"]["cause"], verdict.cause.id(), "{name}");
     verdict
 }
@@ -149,6 +155,44 @@ fn programs_with_a_problem_are_told_from_those_that_nearly_have_it() {
     println!("{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     // Whether a step uses a copy of the weights that the program keeps does not show.
     assert!(all == 32 && wrong.len() <= 1, "{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Returns the bytes of the reserved peak that the remedy saved on the GPU; `None` if it was not
+/// run.
+fn measured_saving(folder: &str, name: &str) -> Option<u64> {
+    let stem = name.split('.').next().unwrap_or_default();
+    let path = format!("{}/{folder}/{stem}.json", env!("CARGO_MANIFEST_DIR"));
+    let label: Value = serde_json::from_str(&std::fs::read_to_string(path).expect("a label")).expect("it is JSON");
+    let peak = label["stats"]["reserved_bytes.all.peak"].as_u64()?;
+    Some(peak.saturating_sub(label["with_remedy"]["peak_reserved"].as_u64()?))
+}
+
+#[test]
+fn further_kinds_of_problems_have_the_right_cause_line_and_saving() {
+    let (mut all, mut wrong) = (0, Vec::new());
+    for (name, recording) in recorded_in(KINDS).chain(recordings_in(KINDS)) {
+        let label = Label::read_in(KINDS, &name);
+        let diagnosed = diagnosed(&recording);
+        let verdict = verdict_of(&name, &recording, &diagnosed);
+        all += 1;
+        let names = |site: &String| verdict.site.as_ref().is_some_and(|named| named.contains(site.as_str()));
+        let is_right = match label.finding.as_str() {
+            "none" => diagnosed.findings.iter().all(|one| one.severity == Severity::Low),
+            finding => verdict.cause.id() == finding && label.sites.iter().any(names),
+        };
+        if !is_right {
+            wrong.push(format!("{name}: {}, not {}", verdict.summary, label.finding));
+        }
+        let claimed = verdict.remedy.and_then(|remedy| remedy.saves_bytes);
+        if let (Some(claimed), Some(measured)) = (claimed, measured_saving(KINDS, &name)) {
+            println!("{name}: saves {}, measured {}", ByteSize(claimed), ByteSize(measured));
+            if claimed.abs_diff(measured) * 10 > measured {
+                wrong.push(format!("{name}: saves {}, measured {}", ByteSize(claimed), ByteSize(measured)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(all >= 28, "only {all} recordings");
 }
 
 #[test]

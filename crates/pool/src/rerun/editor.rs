@@ -191,17 +191,22 @@ impl<'a> Editor<'a> {
         self.holders[slot as usize] == Some(request)
     }
 
-    /// Returns the index of the target of the request of `event`: `recorded`, or a new private pool
-    /// if an edit gives the request its own.
+    /// Returns the index of the target of the request of `event`: `recorded`, or another pool if an
+    /// edit says so: the default one, or a new private one.
     fn target(&mut self, event: u64, recorded: u16) -> u16 {
-        let stream = self.to.targets.get(usize::from(recorded)).map(|&(stream, _)| stream);
-        match (stream, u16::try_from(self.to.targets.len())) {
-            (Some(stream), Ok(next)) if self.edits.from_private_pool.contains(&event) => {
-                self.to.targets.push((stream, PRIVATE_POOL));
-                next
-            }
-            _ => recorded,
+        let targets = &mut self.to.targets;
+        let Some(&(stream, _)) = targets.get(usize::from(recorded)) else { return recorded };
+        let target = match () {
+            () if self.edits.from_private_pool.contains(&event) => (stream, PRIVATE_POOL),
+            () if self.edits.from_default_pool.contains(&event) => (stream, MempoolId::default()),
+            () => return recorded,
+        };
+        let known = targets.iter().position(|one| *one == target && target.1 != PRIVATE_POOL);
+        let Ok(index) = u16::try_from(known.unwrap_or(targets.len())) else { return recorded };
+        if known.is_none() {
+            targets.push(target);
         }
+        index
     }
 
     /// Adds the private pool of a request's target to the pools that an edit may release. Does
@@ -394,6 +399,12 @@ mod tests {
         assert_eq!(peak_and_calls(|_| {}), (100 * MIB, 4));
         assert_eq!(peak_and_calls(|edits| edits.shares_private_pools = true), (70 * MIB, 3));
         assert_eq!(peak_and_calls(|edits| edits.keeps_cache = true), (100 * MIB, 3));
+    }
+
+    #[test]
+    fn default_pool_reuses_what_private_pools_kept() {
+        let from_default_pool = |edits: &mut Edits| edits.from_default_pool.extend(0..100);
+        assert_eq!(peak_and_calls(from_default_pool), (70 * MIB, 3));
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct Edits {
     /// Requests that are made for a private pool of their own (`torch.cuda.use_mem_pool`). No
     /// recording contains the pool of a request that failed.
     pub from_private_pool: BTreeSet<u64>,
+    /// Requests that are made for the default pool instead of a private one.
+    pub from_default_pool: BTreeSet<u64>,
     /// Leaves out the program's own calls of `torch.cuda.empty_cache()`.
     pub keeps_cache: bool,
     /// Serves the requests of all private pools from one, as CUDA graphs that are captured with

@@ -1,0 +1,117 @@
+//! Memory that the exception of a failed step keeps alive.
+//!
+//! An exception has a traceback, whose frames refer to all local variables of the functions that
+//! were left. A program that keeps the exception keeps the tensors of the failed step.
+
+use std::collections::BTreeSet;
+
+use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
+
+use super::context::{Context, total_bytes};
+use super::finding::{Finding, Problem};
+use super::remedy::freed_before;
+use crate::autopsy::RecordingLines;
+use crate::group::Phase;
+
+/// Minimum number of steps to compare.
+const MIN_STEPS: usize = 4;
+/// Divisor: steps whose activations stay are exceptions if they are at most a quarter of all.
+const MAX_FAILED: usize = 4;
+/// Minimum number of sites whose activations stay: one or two may be results.
+const MIN_SITES: usize = 3;
+/// Divisor: memory counts if it is at least a twentieth of the allocated peak.
+const MIN_SHARE: u64 = 20;
+
+/// A step whose activations stay allocated after it.
+struct FailedStep {
+    kept: Vec<Allocation>,
+    /// The number of the first of its kept blocks' events.
+    first: u64,
+    /// The moment after which the step fails.
+    last: u64,
+    /// The event of the request that failed in it, if one did.
+    failed_request: Option<u64>,
+}
+
+/// What exceptions keep alive.
+pub(super) struct KeptByExceptions {
+    pub(super) finding: Finding,
+    /// The failed requests whose exceptions are kept.
+    pub(super) failed_requests: Vec<u64>,
+}
+
+/// Finds steps whose activations stay allocated, while those of other steps are freed.
+pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<KeptByExceptions> {
+    let steps = context.steps.as_slice();
+    if steps.len() < MIN_STEPS {
+        return None;
+    }
+    let failed = failed_steps(context, lines);
+    let blocks: Vec<Allocation> = failed.iter().flat_map(|step| step.kept.iter().copied()).collect();
+    let bytes = total_bytes(&blocks);
+    if failed.is_empty()
+        || failed.len() > steps.len().div_ceil(MAX_FAILED)
+        || bytes < context.peak_allocated.bytes / MIN_SHARE
+    {
+        return None;
+    }
+    let failed_requests: Vec<u64> = failed.iter().filter_map(|step| step.failed_request).collect();
+    let (likelihood, failure) = match failed_requests.is_empty() {
+        true => ("probably, ", "a failed step"),
+        false => ("", "a failed request"),
+    };
+    let exceptions = if failed.len() == 1 { "the exception" } else { "exceptions" };
+    let summary = format!(
+        "{} of activations stay allocated after the step that made them: {likelihood}{exceptions} of {failure} was \
+         kept, and with it all local variables.",
+        ByteSize(bytes)
+    );
+    let mut finding = context.finding(lines, Problem::KeptByException, bytes, &blocks, summary);
+    finding.remedy = Some(
+        "Keep str(error), not the exception; leave the except block before the next attempt; or call \
+         traceback.clear_frames(error.__traceback__)."
+            .to_owned(),
+    );
+    let frees = failed.iter().flat_map(|step| step.kept.iter().map(|one| (one.first_moment, step.last)));
+    finding.trials = vec![freed_before(context, frees)];
+    Some(KeptByExceptions { finding, failed_requests })
+}
+
+/// Returns the steps whose activations stay allocated beyond the next step, although other steps
+/// free what the same lines request.
+fn failed_steps(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<FailedStep> {
+    let steps = context.steps.as_slice();
+    let is_of_pass = |one: &Allocation| {
+        let is_lasting = matches!(
+            lines.named_category(one),
+            Category::Parameter | Category::Gradient | Category::OptimizerState | Category::Workspace | Category::Cache
+        );
+        !is_lasting && !matches!(lines.phase(one.site), Some(Phase::Backward | Phase::Optimizer))
+    };
+    let is_activation = |one: &&Allocation| {
+        lines.phase(one.site) == Some(Phase::Forward) || lines.category_of(one) == Category::Activation
+    };
+    let is_freed = |one: &Allocation| {
+        let end = context.steps.at(one.first_moment).map(|step| step.to_event);
+        end.zip(one.allocated_until).is_some_and(|(end, until)| until <= end)
+    };
+    let freed: BTreeSet<SiteId> = context.lifetimes.iter().filter(is_freed).map(|one| one.site).collect();
+    let mut failed = Vec::new();
+    for pair in steps.windows(2) {
+        let made = pair[0].from_event..pair[0].to_event;
+        let survivors = context.lifetimes.survivors(made, pair[1].to_event);
+        let kept: Vec<Allocation> = survivors.filter(|one| is_of_pass(one) && freed.contains(&one.site)).collect();
+        let sites: BTreeSet<SiteId> = kept.iter().filter(is_activation).map(|one| one.site).collect();
+        let moments = kept.iter().map(|one| one.first_moment);
+        let (Some(first), Some(last)) = (moments.clone().min(), moments.max()) else { continue };
+        if sites.len() < MIN_SITES {
+            continue;
+        }
+        let requests = context.profile.obtainable.iter().filter(|one| one.site.is_some()).map(|one| one.event);
+        let failed_request = requests.filter(|event| (last..pair[0].to_event).contains(event)).min();
+        let last = failed_request.unwrap_or(last).saturating_add(1);
+        failed.push(FailedStep { kept, first, last, failed_request });
+    }
+    failed.sort_by_key(|step| step.first);
+    failed
+}
