@@ -111,7 +111,7 @@ fn json_has_the_documented_fields() {
     assert_eq!(keys(&report), all);
     assert_eq!(report["moments"], serde_json::json!({ "a": "peak", "b": "peak" }));
     assert_eq!(report["unusable_request_bytes"], 16 << 20);
-    let device = ["a", "b", "b_device", "delta_live_bytes", "device", "first_difference"];
+    let device = ["a", "b", "b_device", "delta_live_bytes", "device", "first_difference", "less_memory"];
     assert_eq!(keys(&report["devices"][0]), device);
     let totals = [
         "allocated_bytes",
