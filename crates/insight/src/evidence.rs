@@ -60,8 +60,8 @@ impl Evidence {
             Self::Counters => "Record the whole run with `vramscope run train.py`.",
             Self::Steps => "Call `vramscope.mark(\"step\")` in each step, and record at least 6 steps.",
             Self::DeviceMemory => {
-                "Record a pool of vramscope, which samples the device's memory; PyTorch tells it only when a request \
-                 fails."
+                "Use a pool of vramscope, which samples the device's memory. With PyTorch's pool, it is known only \
+                 when a request fails."
             }
             Self::Reproduction => {
                 "Run the program with `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, and record that, too."

@@ -94,11 +94,11 @@ pub(crate) fn less_memory_text(device: &DeviceComparison) -> Option<String> {
     };
     let reason = match less.is_capped {
         true => format!("a cap limits {failed}"),
-        false => "other processes or libraries held the rest of the device".to_owned(),
+        false => format!("the device had less memory for {failed} (other processes, libraries, or a smaller device)"),
     };
     Some(format!(
         "equal requests until one for {} failed in {failed} (event {}), after {}: its pool could get {}, that of \
-         {served} at least {}: {reason}, the program is the same",
+         {served} at least {}: {reason}",
         ByteSize(less.requested_bytes),
         Count(less.event),
         Count(less.equal_requests).of("request", "requests"),

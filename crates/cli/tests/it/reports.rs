@@ -32,7 +32,8 @@ impl Expected<'_> {
     /// Returns true if a text has one of the words of a field.
     fn names(&self, field: &str, text: &str) -> bool {
         let words = self.0[field].as_array().expect("a list");
-        words.iter().any(|word| text.contains(word.as_str().expect("text")))
+        let text = text.to_lowercase();
+        words.iter().any(|word| text.contains(&word.as_str().expect("text").to_lowercase()))
     }
 
     /// Returns the command that answers: the first line of `diagnose` with cause and place, or else
@@ -47,10 +48,10 @@ impl Expected<'_> {
         let explains = |text: &str| self.names("at", text) && self.names("says", text);
         let finds = |finding: &Value| {
             self.names("causes", finding["id"].as_str().expect("text"))
-                && self.names("says", finding["summary"].as_str().expect("text"))
+                && explains(&format!("{} {}", finding["summary"], finding["site"]))
         };
         // The rows below the heading; the first holds most.
-        let largest = |text: &str| text.lines().nth(2).is_some_and(|row| self.names("at", row));
+        let largest = |text: &str| text.lines().nth(2).is_some_and(explains);
         match () {
             () if report["findings"].as_array().expect("a list").iter().any(finds) => Some("diagnose"),
             () if explains(&output("autopsy", recording, &[])) => Some("autopsy"),

@@ -161,14 +161,21 @@ impl Autopsy {
         &self.settings
     }
 
-    /// Explains the failures of a device by memory that grew by `grown_bytes` at `site`, `during`
-    /// (such as "from step to step"), where that is a large part of what was allocated and no rule
-    /// of the allocator kept free memory from serving the request.
-    pub(crate) fn explain_by_growth(&mut self, device: DeviceId, site: &str, grown_bytes: u64, during: &str) {
+    /// Explains the failures of a device from the event `since` on by memory of a site that grew by
+    /// some bytes, `during` (such as "from step to step"), where that is a large part of what was
+    /// allocated and no rule of the allocator kept free memory from serving the request.
+    pub(crate) fn explain_by_growth(
+        &mut self,
+        device: DeviceId,
+        since: u64,
+        (site, grown_bytes): (&str, u64),
+        during: &str,
+    ) {
         use OomCause::{Activations, DeviceFull, Fragmentation, OverCap, Temporary};
         for oom in self.ooms.iter_mut().filter(|oom| oom.failure.device == device) {
             let is_program = matches!(oom.cause, Activations | DeviceFull | Fragmentation | OverCap | Temporary);
-            if is_program && grown_bytes >= oom.failure.usage.allocated_bytes / MIN_GROWTH_PART {
+            let is_later = oom.failure.event >= since;
+            if is_program && is_later && grown_bytes >= oom.failure.usage.allocated_bytes / MIN_GROWTH_PART {
                 (oom.cause, oom.site, oom.pytorch_issue) = (OomCause::Leak, site.to_owned(), None);
                 let facts = Facts { grown_bytes, during, young_bytes: 0, allocator_summary: "", free_in_pool_bytes: 0 };
                 oom.summary = summary(oom, facts);
@@ -176,13 +183,14 @@ impl Autopsy {
         }
     }
 
-    /// Explains the failures of a device by `bytes` that a private pool holds in vain, where they
-    /// are a large part of the request. `site` requested them.
-    pub(crate) fn explain_by_pool(&mut self, device: DeviceId, site: &str, bytes: u64) {
+    /// Explains the failures of a device after the event `since` by `bytes` that a private pool
+    /// holds in vain from then on, where they are a large part of the request. `site` requested
+    /// them.
+    pub(crate) fn explain_by_pool(&mut self, device: DeviceId, since: u64, site: &str, bytes: u64) {
         use OomCause::{DeviceFull, OverCap, PrivatePool, Temporary};
         for oom in self.ooms.iter_mut().filter(|oom| oom.failure.device == device) {
             let is_large = bytes >= oom.failure.rounded_bytes / MIN_POOL_PART;
-            if is_large && matches!(oom.cause, DeviceFull | OverCap | Temporary) {
+            if is_large && oom.failure.event > since && matches!(oom.cause, DeviceFull | OverCap | Temporary) {
                 oom.cause = PrivatePool;
                 oom.summary = format!(
                     "{} at {} failed while {} stay reserved in a private pool that is not used any more (requested \

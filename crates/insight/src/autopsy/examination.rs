@@ -13,6 +13,8 @@ use crate::failures::{FailureCard, OomCause};
 use crate::placement::placement;
 use crate::steps::{AllocatedCurve, GroupsByStep, Steps};
 
+/// The issue of pytorch/pytorch about pools that do not release free segments while in use.
+const RELEASE_ISSUE: u32 = 159_674;
 /// Maximum number of listed blocks that pin segments.
 const MAX_PINS: usize = 8;
 /// Divisor: if at least an eighth of the reserved memory is free in the request's pool and stream,
@@ -135,13 +137,18 @@ impl Examination {
             free_in_pool_bytes: 0,
         };
         oom.cause = refined_cause(&oom, &ages, facts.grown_bytes, lines, lifetimes);
-        let in_pool = own_pool_segments(&oom, device, lifetimes);
+        let is_of_pools = matches!(
+            oom.cause,
+            OomCause::Temporary
+                | OomCause::OverCap
+                | OomCause::DeviceFull
+                | OomCause::PrivatePool
+                | OomCause::Fragmentation
+        );
+        let in_pool = own_pool_segments(&oom, device, lifetimes).filter(|_| is_of_pools);
         if let Some(bytes) = in_pool.filter(|bytes| *bytes >= oom.failure.rounded_bytes) {
-            (oom.cause, facts.free_in_pool_bytes) = (OomCause::PoolWithoutRelease, bytes);
-        } else if matches!(oom.cause, OomCause::Temporary | OomCause::OverCap | OomCause::DeviceFull)
-            && oom.failure.free.private_pools.total >= oom.failure.rounded_bytes / 2
-        {
-            (oom.cause, facts.free_in_pool_bytes) = (OomCause::PrivatePool, oom.failure.free.private_pools.total);
+            (oom.cause, oom.pytorch_issue) = (OomCause::PoolWithoutRelease, Some(RELEASE_ISSUE));
+            facts.free_in_pool_bytes = bytes;
         }
         let call = match (oom.cause, growing) {
             (OomCause::Leak, Some(growing)) => {
@@ -191,14 +198,19 @@ fn grown_call(
     })
 }
 
-/// Returns the bytes of whole free segments in the private pool that served earlier requests of the
-/// failed request's site, and so this one; `None` if they came from the default pool, or if there
-/// were none. Recordings do not contain the pool of a failed request.
+/// Returns the bytes of whole free segments, each too small for the failed request, in the private
+/// pool that served the last request of its call stack and stream, and so this one; `None` if that
+/// came from the default pool, or without stacks. Recordings do not contain the pool of a failed
+/// request.
 fn own_pool_segments(oom: &OutOfMemory, device: &DeviceState, lifetimes: &DeviceLifetimes) -> Option<u64> {
-    let is_earlier = |one: &Allocation| one.site == oom.failure.site && one.first_moment < oom.failure.event;
+    oom.request_line.as_ref()?;
+    let failed = &oom.failure;
+    let is_earlier =
+        |one: &Allocation| one.site == failed.site && one.stream == failed.stream && one.first_moment < failed.event;
     let last = lifetimes.iter().filter(is_earlier).last()?;
     let owner = Some(last.pool.owner).filter(|owner| *owner != MempoolId::default())?;
-    let segments = device.segments().filter(|segment| segment.pool.owner == owner && !segment.expandable);
+    let is_own = |segment: &&Segment| (segment.pool.owner, segment.stream) == (owner, failed.stream);
+    let segments = device.segments().filter(is_own).filter(|one| !one.expandable && one.size < failed.rounded_bytes);
     let is_free = |segment: &&Segment| device.extents(segment).all(|extent| extent.block.is_none());
     Some(segments.filter(is_free).fold(0, |sum, segment| sum.saturating_add(segment.size)))
 }

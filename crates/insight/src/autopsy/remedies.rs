@@ -151,12 +151,16 @@ impl Candidates<'_> {
             };
         }
         let mut by_line: BTreeMap<String, (u64, Vec<(u64, u64)>)> = BTreeMap::new();
+        let mut names: BTreeMap<(u32, SiteId), String> = BTreeMap::new();
         for block in self.device.blocks() {
             let line = lines.of_block(self.definitions, block);
             let is_free = matches!(lines.category_of(block), Category::Unknown | Category::Input | Category::Temporary);
-            let name = lines.name_of_request(self.definitions, line, block.site);
-            let is_request = Some(&name) == self.oom.request_line.as_ref();
-            if is_free && !lines.is_unnamed(line) && !is_request {
+            if !is_free || lines.is_unnamed(line) {
+                continue;
+            }
+            let name = names.entry((line, block.site));
+            let name = name.or_insert_with(|| lines.name_of_request(self.definitions, line, block.site)).clone();
+            if Some(&name) != self.oom.request_line.as_ref() {
                 let (bytes, frees) = by_line.entry(name).or_default();
                 *bytes = bytes.saturating_add(block.size);
                 frees.push((request_of(block), self.oom.failure.event));

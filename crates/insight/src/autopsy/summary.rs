@@ -82,11 +82,6 @@ pub(super) fn summary(oom: &OutOfMemory, facts: Facts<'_>) -> String {
              use (torch.cuda.use_mem_pool) does not release them.",
             ByteSize(facts.free_in_pool_bytes)
         ),
-        OomCause::PrivatePool if facts.free_in_pool_bytes > 0 => format!(
-            "{request} failed in {limit} while {} were free in private pools (a CUDA graph or torch.cuda.MemPool), \
-             whose memory this request could not use.",
-            ByteSize(facts.free_in_pool_bytes)
-        ),
         _ => {
             let place = oom.request_line.as_ref().map_or_else(String::new, |line| format!("At {line}, "));
             format!("{place}{}{}", facts.allocator_summary, pins(oom))

@@ -1,6 +1,7 @@
 //! Runs all rules over a recording, in steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{DeviceId, DeviceState, FormatError, Peak, Recording, Replay};
@@ -18,7 +19,7 @@ use super::{
     copies, dead_weight, evaluation, growth, kept_exception, layer_buffers, optimizer_step, outside, peaks, pinned,
     private_pools, reserved, segments, server_growth, small_tensors,
 };
-use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
+use crate::autopsy::{Autopsy, Defect, OomCause, OutOfMemory, RecordingLines, defects};
 use crate::evidence::Evidence;
 use crate::group::DeviceCategories;
 use crate::history::History;
@@ -156,14 +157,18 @@ fn apply_rules(
 ) -> AppliedRules {
     let mut examined = context.examined();
     let (mut findings, mut unproven) = (Vec::new(), Vec::new());
-    if context.device == DeviceId::HOST {
-        // The other rules are about the allocator of device memory.
-        return AppliedRules { findings: pinned::find(context, lines), unproven, examined };
-    }
     if !examined.evidence.has(Evidence::History) {
         // The state of one moment shows neither peaks nor growth.
         findings.extend(private_pools::find(context, lines, false));
         findings.retain(|one| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty());
+        return AppliedRules { findings, unproven, examined };
+    }
+    if context.device == DeviceId::HOST {
+        // The other rules are about the allocator of device memory.
+        findings.extend(failures(context, autopsy, &[]));
+        findings.extend(growth::find(context, lines));
+        findings.extend(pinned::find(context, lines));
+        findings.retain(|one| examined.missing(Rule::of(one.problem)).is_empty());
         return AppliedRules { findings, unproven, examined };
     }
     let outside = outside::growth(context, lines);
@@ -179,25 +184,24 @@ fn apply_rules(
     };
     let evaluation = evaluation::find(context, lines);
     if let Some(evaluation) = evaluation.as_ref().filter(|_| growth.is_none()) {
-        autopsy.explain_by_growth(context.device, &evaluation.site, evaluation.bytes, "in an evaluation");
+        let grown = (evaluation.site.as_str(), evaluation.bytes);
+        autopsy.explain_by_growth(context.device, evaluation.events.0, grown, "in an evaluation");
     }
     let exceptions = if growth.is_some() { None } else { kept_exception::find(context, lines) };
-    // A failure that the program handled matters less than what its exception keeps from then on.
-    let is_kept = |one: &Finding| {
-        let mut kept = exceptions.iter().flat_map(|found| &found.failed_requests);
-        kept.any(|event| one.events.0 <= *event && *event <= one.events.1) && context.goes_on_after(one.events.1)
-    };
-    let is_explained =
-        |one: &Finding| (outside.is_some() && one.problem == Problem::OutOfMemory(OomCause::Outside)) || is_kept(one);
+    let is_explained = |one: &Finding| outside.is_some() && one.problem == Problem::OutOfMemory(OomCause::Outside);
     if let Some(growth) = &growth {
-        autopsy.explain_by_growth(context.device, &growth.site, growth.bytes, "from step to step");
+        let during = if periods.is_some() { "over time" } else { "from step to step" };
+        autopsy.explain_by_growth(context.device, 0, (&growth.site, growth.bytes), during);
     }
     let private_pools = private_pools::find(context, lines, true);
     if let Some(unused) = private_pools.as_ref().filter(|found| found.problem == Problem::UnusedPool) {
-        autopsy.explain_by_pool(context.device, &unused.site, unused.bytes);
+        autopsy.explain_by_pool(context.device, unused.events.0, &unused.site, unused.bytes);
     }
-    findings.extend(failures(context, autopsy).into_iter().filter(|one| !is_explained(one)));
-    let has_kept_exception = exceptions.is_some();
+    // A failure that the program handled matters less than what its exception keeps from then on.
+    let handled = exceptions.as_ref().map_or(&[][..], |found| &found.steps);
+    findings.extend(failures(context, autopsy, handled).into_iter().filter(|one| !is_explained(one)));
+    let is_large = |one: &Finding| one.severity >= Severity::Medium;
+    let has_kept_exception = exceptions.as_ref().is_some_and(|found| is_large(&found.finding));
     findings.extend(exceptions.map(|found| found.finding));
     findings.extend(outside);
     findings.extend(outside::other_processes(context));
@@ -207,7 +211,9 @@ fn apply_rules(
     let pending = segments::pending(context, lines);
     let mut has_waste = pending.is_some();
     findings.extend(pending);
-    let has_private_pools = private_pools.is_some();
+    // Several pools explain free memory of any amount, one pool only what it holds itself.
+    let has_private_pools =
+        private_pools.as_ref().is_some_and(|one| one.problem == Problem::PrivatePools || is_large(one));
     findings.extend(private_pools);
     // Free memory of private pools looks like fragmentation, and graphs empty the cache.
     if !has_private_pools {
@@ -219,17 +225,21 @@ fn apply_rules(
     if !has_growth {
         unproven.extend(dead_weight::find(context, lines));
     }
-    let rounding = small_tensors::find(context, lines).or_else(|| segments::rounding(context, lines));
+    // Rounding counts what small tensors lose, too.
+    let rounding = match (small_tensors::find(context, lines), segments::rounding(context, lines)) {
+        (Some(small), Some(rounding)) if small.bytes < rounding.bytes / 2 => Some(rounding),
+        (small, rounding) => small.or(rounding),
+    };
     if !has_waste && !has_private_pools && defects.is_empty() && rounding.is_none() {
         unproven.extend(reserved::over_reserved(context, lines));
     }
     findings.extend(rounding);
-    let evaluation = evaluation.filter(|_| !has_private_pools && !has_kept_exception);
     let has_evaluation = evaluation.is_some();
-    findings.extend(evaluation);
+    // Without a failure, it counts once a simulation proves that less would be reserved.
+    if context.has_failure { &mut findings } else { &mut unproven }.extend(evaluation);
     if !context.has_failure && !has_private_pools && !has_kept_exception {
         let start = if has_evaluation { None } else { peaks::start(context, lines) };
-        if start.is_none() && !has_evaluation {
+        if start.is_none() {
             findings.extend(layer_buffers::find(context, lines));
             match copies::find(context, lines) {
                 Some(Copies::Needless(finding)) => findings.push(finding),
@@ -265,10 +275,17 @@ fn served_peak(
     if served.counters().reserved == peak.bytes { Ok(served) } else { at(peak.event) }
 }
 
-/// Returns a finding for each cause and site of failed requests.
-fn failures(context: &Context<'_>, autopsy: &Autopsy) -> Vec<Finding> {
+/// Returns a finding for each cause and site of failed requests, except those that failed in one of
+/// the `handled` ranges of events, after which the program goes on.
+fn failures(context: &Context<'_>, autopsy: &Autopsy, handled: &[Range<u64>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
-    for oom in autopsy.ooms().iter().filter(|oom| oom.failure.device == context.device) {
+    let is_handled = |event: &u64| {
+        let begun = handled.partition_point(|range| range.start <= *event);
+        let range = begun.checked_sub(1).map(|index| &handled[index]);
+        range.is_some_and(|range| range.contains(event) && context.goes_on_after(range.end))
+    };
+    let is_open = |oom: &&OutOfMemory| oom.failure.device == context.device && !oom.events.iter().all(is_handled);
+    for oom in autopsy.ooms().iter().filter(is_open) {
         let problem = Problem::OutOfMemory(oom.cause);
         match found.iter_mut().find(|one| one.problem == problem && one.site == oom.site) {
             Some(earlier) => earlier.events.1 = oom.last_event(),

@@ -19,6 +19,8 @@ use crate::steps::MIN_GROWTH_STEPS;
 const MIN_STEPS: usize = 2;
 /// Maximum number of steps for which a block is kept after its own: longer ones have a purpose.
 const MAX_LATER_STEPS: usize = 2;
+/// Minimum size of a version of a cache, in bytes.
+const MIN_VERSION_BYTES: u64 = 64 << 10;
 /// Minimum bytes at the peak.
 const MIN_BYTES: u64 = 32 << 20;
 
@@ -37,12 +39,16 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Vec
     }
     let backward_moments = backward_moments(context, lines);
     let gradients = kept_blocks(context, |one| {
-        lines.category_of(one) == Category::Gradient && !is_between(&backward_moments, context, one)
+        let is_gradient = lines.category_of(one) == Category::Gradient && !backward_moments.is_empty();
+        is_gradient && !is_between(&backward_moments, context, one)
     });
     let results = kept_blocks(context, |one| {
         let is_result =
             matches!(lines.category_of(one), Category::Activation | Category::Temporary | Category::Unknown);
-        is_result && matches!(lines.phase(one.site), Some(Phase::Forward | Phase::Other))
+        // The backward pass of the next step may be that of this one.
+        let is_waiting =
+            is_between(&backward_moments, context, one) && !has_backward_pass(&backward_moments, context, one);
+        is_result && !is_waiting && matches!(lines.phase(one.site), Some(Phase::Forward | Phase::Other))
     });
     let versions = old_versions(context, lines);
     let kinds = [(gradients, StaleKind::Gradients), (results, StaleKind::Results), (versions, StaleKind::Versions)];
@@ -65,7 +71,8 @@ enum StaleKind {
 /// version and the next one of the same layer: the least number that is made before any is freed.
 fn old_versions(context: &Context<'_>, lines: &RecordingLines<'_>) -> KeptBlocks {
     let mut of_site: BTreeMap<SiteId, Vec<Allocation>> = BTreeMap::new();
-    for one in context.lifetimes.iter().filter(|one| lines.category_of(one) == Category::Cache) {
+    let large = context.lifetimes.iter().filter(|one| one.size >= MIN_VERSION_BYTES);
+    for one in large.filter(|one| lines.category_of(one) == Category::Cache) {
         of_site.entry(one.site).or_default().push(one);
     }
     let mut all = Vec::new();
@@ -104,6 +111,14 @@ fn is_between(backward_moments: &[u64], context: &Context<'_>, one: &Allocation)
     let end = context.steps.at(one.first_moment).map_or(u64::MAX, |step| step.to_event);
     let next = backward_moments.partition_point(|moment| *moment <= end);
     backward_moments.get(next).is_some_and(|moment| one.allocated_until.is_none_or(|until| *moment < until))
+}
+
+/// Returns true if a backward pass runs after the request of a block and before the end of its
+/// step.
+fn has_backward_pass(backward_moments: &[u64], context: &Context<'_>, one: &Allocation) -> bool {
+    let end = context.steps.at(one.first_moment).map_or(0, |step| step.to_event);
+    let next = backward_moments.partition_point(|moment| *moment <= one.first_moment);
+    backward_moments.get(next).is_some_and(|moment| *moment <= end)
 }
 
 /// Returns the blocks that are kept for one step or two after their own by sites that keep theirs
@@ -188,7 +203,7 @@ fn finding(
     if kind == StaleKind::Versions {
         finding.code = &[];
     }
-    if !finding.names_call
+    if (kind == StaleKind::Versions || !finding.names_call)
         && let Some(line) = lines.line_of_most_bytes(&kept.at_peak)
     {
         (finding.site, finding.names_call) = (line, true);

@@ -41,17 +41,16 @@ impl Diagnosed {
     /// Adds the findings that their [check](Finding::check) has proven to the others. Call it once
     /// all devices are checked.
     pub fn adopt_proven(&mut self) {
-        // What an evaluation needs beyond training may cost more than its own bytes.
-        for one in self.findings.iter_mut().filter(|one| one.problem == Problem::EvaluationPeak) {
-            if let Some(checked) = one.checked {
-                let recorded_bytes = checked.saves_bytes.saturating_add(checked.peak_reserved_bytes);
-                one.severity = one.severity.max(Severity::of(checked.saves_bytes, recorded_bytes));
-            }
-        }
         let mut proven = Vec::new();
         for one in self.unproven.drain(..) {
             let Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, .. }) = one.checked else { continue };
             let recorded_bytes = saves_bytes.saturating_add(peak_reserved_bytes);
+            if one.problem == Problem::EvaluationPeak {
+                // What an evaluation needs beyond training may cost more than its own bytes.
+                let recorded_bytes = saves_bytes.saturating_add(peak_reserved_bytes);
+                self.findings.push(Finding { severity: Severity::of(saves_bytes, recorded_bytes), ..one });
+                continue;
+            }
             if one.problem != Problem::OverReserved {
                 proven.push(one);
                 continue;
@@ -80,7 +79,8 @@ impl Diagnosed {
             // program may save as much as settings.
             let is_larger = |one: &Finding| {
                 let saves_more = one.checked.is_some_and(|checked| checked.saves_bytes >= waste.bytes);
-                let is_of_program = one.problem.is_mistake() && waste.problem == Problem::OverReserved;
+                let is_stale = matches!(one.problem, Problem::StaleGradients | Problem::StaleResults);
+                let is_of_program = one.problem.is_mistake() && !is_stale && waste.problem == Problem::OverReserved;
                 (one.problem == Problem::TemporaryPeak && one.bytes > waste.bytes) || (is_of_program && saves_more)
             };
             if self.findings.iter().any(|one| one.device == waste.device && is_larger(one)) {

@@ -39,7 +39,9 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
     let is_of_evaluation = |one: &Allocation| evaluation.contains(&one.first_moment);
     let held: Vec<Allocation> = context.peak_contents.iter().map(|(_, one)| *one).filter(is_of_evaluation).collect();
     let is_forward = |one: &Allocation| lines.phase(one.site) == Some(Phase::Forward);
-    let activations = held.iter().filter(|one| is_forward(one));
+    // Without a graph, a pass frees an activation soon.
+    let is_old = |one: &&Allocation| peak.event.saturating_sub(one.first_moment) > ACTIVATION_EVENTS;
+    let activations = held.iter().filter(|one| is_forward(one)).filter(is_old);
     let sites: BTreeSet<SiteId> = activations.clone().map(|one| one.site).collect();
     let keeps_graph = total_bytes(activations) > total_bytes(&held) / 2 && sites.len() >= MIN_GRAPH_SITES;
     let (reason, remedy, code): (_, _, &[&str]) = if keeps_graph {
@@ -62,14 +64,17 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
         ByteSize(training_bytes)
     );
     let mut finding = context.finding(lines, Problem::EvaluationPeak, bytes, &held, summary);
-    finding.events = (peak.event, peak.event);
+    finding.events = (evaluation.start, peak.event);
     finding.grown_to_bytes = Some(total_bytes(&held));
     finding.remedy = Some(remedy.to_owned());
     finding.code = code;
     // Results that are concatenated at the end are as large as all of them together.
     let largest = held.iter().filter(|one| is_forward(one)).map(|one| one.size).max().unwrap_or(0);
-    let blocks =
-        context.lifetimes.iter().filter(|one| evaluations.iter().any(|range| range.contains(&one.first_moment)));
+    let is_in_evaluation = |one: &Allocation| {
+        let begun = evaluations.partition_point(|range| range.start <= one.first_moment);
+        begun.checked_sub(1).is_some_and(|index| evaluations[index].contains(&one.first_moment))
+    };
+    let blocks = context.lifetimes.iter().filter(is_in_evaluation);
     finding.trials = vec![shortened(context, blocks, ACTIVATION_EVENTS, |one| {
         !keeps_graph && !is_forward(one) && one.size > largest.saturating_mul(2)
     })];
@@ -121,12 +126,17 @@ fn evaluations(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<Range<u
             }
             Some(Phase::Backward) if !waiting.is_empty() => {
                 backward_passes += 1;
+                let mut trained = None;
                 for (caller, activation) in waiting.drain(..) {
                     if activation.is_allocated_at(one.first_moment) {
-                        let trained = &mut callers[caller].trained_bytes;
-                        *trained = trained.saturating_add(activation.size);
+                        let bytes = &mut callers[caller].trained_bytes;
+                        *bytes = bytes.saturating_add(activation.size);
+                        trained = Some(caller);
                     }
                 }
+                // A pass without gradients may precede the backward pass, such as that of a
+                // teacher.
+                series.extend(trained.map(|caller| (caller, one.first_moment)));
             }
             _ => {}
         }

@@ -4,6 +4,7 @@
 //! were left. A program that keeps the exception keeps the tensors of the failed step.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
 
@@ -29,15 +30,17 @@ struct FailedStep {
     first: u64,
     /// The moment after which the step fails.
     last: u64,
-    /// The event of the request that failed in it, if one did.
-    failed_request: Option<u64>,
+    /// Whether a request failed in it.
+    has_failed_request: bool,
+    /// The events of the step.
+    events: Range<u64>,
 }
 
-/// What exceptions keep alive.
+/// The finding about memory that exceptions keep alive.
 pub(super) struct KeptByExceptions {
     pub(super) finding: Finding,
-    /// The failed requests whose exceptions are kept.
-    pub(super) failed_requests: Vec<u64>,
+    /// The events of the failed steps, in order.
+    pub(super) steps: Vec<Range<u64>>,
 }
 
 /// Finds steps whose activations stay allocated, while those of other steps are freed.
@@ -55,15 +58,14 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
     {
         return None;
     }
-    let failed_requests: Vec<u64> = failed.iter().filter_map(|step| step.failed_request).collect();
-    let (likelihood, failure) = match failed_requests.is_empty() {
-        true => ("probably, ", "a failed step"),
-        false => ("", "a failed request"),
+    let failure = match failed.iter().any(|step| step.has_failed_request) {
+        true => "a failed request",
+        false => "a failed step",
     };
-    let exceptions = if failed.len() == 1 { "the exception" } else { "exceptions" };
+    let exceptions = if failed.len() == 1 { "the exception of" } else { "exceptions like that of" };
     let summary = format!(
-        "{} of activations stay allocated after the step that made them: {likelihood}{exceptions} of {failure} was \
-         kept, and with it all local variables.",
+        "{} of activations stay allocated after the step that made them: probably, {exceptions} {failure} was kept, \
+         and with it all local variables.",
         ByteSize(bytes)
     );
     let mut finding = context.finding(lines, Problem::KeptByException, bytes, &blocks, summary);
@@ -74,7 +76,8 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
     );
     let frees = failed.iter().flat_map(|step| step.kept.iter().map(|one| (one.first_moment, step.last)));
     finding.trials = vec![freed_before(context, frees)];
-    Some(KeptByExceptions { finding, failed_requests })
+    let steps = failed.into_iter().map(|step| step.events).collect();
+    Some(KeptByExceptions { finding, steps })
 }
 
 /// Returns the steps whose activations stay allocated beyond the next step, although other steps
@@ -107,10 +110,13 @@ fn failed_steps(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<Failed
         if sites.len() < MIN_SITES {
             continue;
         }
-        let requests = context.profile.obtainable.iter().filter(|one| one.site.is_some()).map(|one| one.event);
-        let failed_request = requests.filter(|event| (last..pair[0].to_event).contains(event)).min();
+        let reports = &context.profile.obtainable;
+        let later = reports[reports.partition_point(|one| one.event < last)..].iter();
+        let mut later = later.take_while(|one| one.event <= pair[0].to_event);
+        let failed_request = later.find(|one| one.site.is_some()).map(|one| one.event);
         let last = failed_request.unwrap_or(last).saturating_add(1);
-        failed.push(FailedStep { kept, first, last, failed_request });
+        let events = pair[0].from_event..pair[0].to_event.saturating_add(1);
+        failed.push(FailedStep { kept, first, last, has_failed_request: failed_request.is_some(), events });
     }
     failed.sort_by_key(|step| step.first);
     failed

@@ -21,14 +21,18 @@ pub(super) fn other_processes(context: &Context<'_>) -> Option<Finding> {
     let others = context.profile.others_peak;
     let total_bytes = context.recording.info().device(context.device).map_or(0, |info| info.total_bytes);
     let is_large = others.bytes >= MIN_OTHERS_BYTES && is_share(others.bytes, MIN_OTHERS_PERCENT, total_bytes);
+    let cap = ReservedCap::recorded(context.settings, total_bytes);
     // A pool that leaves the others their memory is as intended.
-    let has_cap = ReservedCap::recorded(context.settings, total_bytes)
-        .is_some_and(|cap| cap.saturating_add(others.bytes) <= total_bytes);
-    if !is_large || has_cap {
+    let leaves_room = cap.is_some_and(|cap| cap.saturating_add(others.bytes) <= total_bytes);
+    if !is_large || total_bytes == 0 || leaves_room {
         return None;
     }
+    let cap = match cap {
+        Some(cap) => format!("the cap of this pool, {}, is more than they leave", ByteSize(cap)),
+        None => "nothing caps this pool".to_owned(),
+    };
     let summary = format!(
-        "Other processes hold {} of the device's {} ({}), and nothing caps this pool, which reserves up to {}.",
+        "Other processes hold {} of the device's {} ({}), and {cap}, which reserves up to {}.",
         ByteSize(others.bytes),
         ByteSize(total_bytes),
         Percent::of(others.bytes, total_bytes),

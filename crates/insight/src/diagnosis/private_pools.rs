@@ -37,30 +37,36 @@ struct IdlePool {
     since: u64,
 }
 
-/// Returns the private pools that have not been used for several steps at the end of the last one,
-/// the one with most free memory first.
+/// Returns the private pools with much free memory that have not been used for several steps at the
+/// end of the last one, the one with most free memory first.
 fn idle_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<IdlePool> {
     let Some((end, device)) = context.last_state() else { return Vec::new() };
-    let owners: BTreeSet<MempoolId> = device.segments().map(|segment| segment.pool.owner).collect();
-    let pool_of = |owner: MempoolId| {
-        let segments = device.segments().filter(|segment| segment.pool.owner == owner);
-        let extents = segments.flat_map(|segment| device.extents(segment));
-        let (mut free_bytes, mut live_bytes) = (0u64, 0u64);
-        for extent in extents {
-            let bytes = if extent.block.is_some() { &mut live_bytes } else { &mut free_bytes };
+    let mut pools: BTreeMap<MempoolId, IdlePool> = BTreeMap::new();
+    for segment in device.segments().filter(|segment| segment.pool.owner != MempoolId::default()) {
+        let owner = segment.pool.owner;
+        let pool = pools.entry(owner).or_insert(IdlePool { owner, free_bytes: 0, live_bytes: 0, since: 0 });
+        for extent in device.extents(segment) {
+            let bytes = if extent.block.is_some() { &mut pool.live_bytes } else { &mut pool.free_bytes };
             *bytes = bytes.saturating_add(extent.size);
         }
-        // A library may have got its workspace from the pool by chance, and keeps it.
-        let is_workspace = |one: &Allocation| one.pool.owner == owner && lines.category_of(one) == Category::Workspace;
-        let workspaces: Vec<Allocation> = context.lifetimes.live_at(end).filter(is_workspace).collect();
-        let live_bytes = live_bytes.saturating_sub(total_bytes(&workspaces));
-        let of_pool = context.lifetimes.iter().filter(|one| one.pool.owner == owner);
-        let changes = of_pool.flat_map(|one| [Some(one.first_moment), one.active_until]).flatten();
-        let changes = changes.filter(|moment| *moment <= end);
-        IdlePool { owner, free_bytes, live_bytes, since: changes.max().unwrap_or(0) }
+    }
+    let is_large = |pool: &IdlePool| {
+        pool.free_bytes >= MIN_IDLE_BYTES && is_share(pool.free_bytes, MIN_IDLE_PERCENT, context.peak_reserved.bytes)
     };
-    let private = owners.into_iter().filter(|owner| *owner != MempoolId::default());
-    let mut pools: Vec<IdlePool> = private.map(pool_of).filter(|pool| context.goes_on_after(pool.since)).collect();
+    pools.retain(|_, pool| is_large(pool));
+    if pools.is_empty() {
+        return Vec::new();
+    }
+    for one in context.lifetimes.iter() {
+        let Some(pool) = pools.get_mut(&one.pool.owner) else { continue };
+        let changes = [Some(one.first_moment), one.active_until].into_iter().flatten();
+        pool.since = changes.filter(|moment| *moment <= end).fold(pool.since, u64::max);
+        // A library may have got its workspace from the pool by chance, and keeps it.
+        if one.is_active_at(end) && lines.category_of(&one) == Category::Workspace {
+            pool.live_bytes = pool.live_bytes.saturating_sub(one.size);
+        }
+    }
+    let mut pools: Vec<IdlePool> = pools.into_values().filter(|pool| context.goes_on_after(pool.since)).collect();
     pools.sort_by_key(|pool| std::cmp::Reverse(pool.free_bytes));
     pools
 }
@@ -76,23 +82,26 @@ fn runs_outside(context: &Context<'_>, lines: &mut RecordingLines<'_>, blocks: &
     total_bytes(again) >= total_bytes(blocks) / 2
 }
 
+/// Returns true if a pass through a model, or an optimizer's step, requested an allocation.
+fn is_of_pass(lines: &RecordingLines<'_>, one: &Allocation) -> bool {
+    matches!(lines.phase(one.site), Some(Phase::Forward | Phase::Backward | Phase::Optimizer))
+}
+
 /// Returns true for the pool of a CUDA graph that was captured without `pool=`: PyTorch counts such
 /// pools in the first part of the id, others in the second.
 fn is_pool_of_graph(owner: MempoolId) -> bool {
     matches!(owner, MempoolId(1.., 0))
 }
 
-/// Returns the finding about a pool that is no longer used, if it holds enough.
+/// Returns the finding about a pool that is no longer used.
 fn idle(context: &Context<'_>, lines: &mut RecordingLines<'_>, pool: &IdlePool) -> Option<Finding> {
-    if pool.free_bytes < MIN_IDLE_BYTES || !is_share(pool.free_bytes, MIN_IDLE_PERCENT, context.peak_reserved.bytes) {
-        return None;
-    }
     let blocks: Vec<Allocation> = context.lifetimes.iter().filter(|one| one.pool.owner == pool.owner).collect();
     let free = ByteSize(pool.free_bytes);
     let end = context.last_state()?.0;
     let freed = || blocks.iter().filter(|one| one.active_until.is_some_and(|until| until <= end)).copied();
     let (problem, summary, remedy) = if pool.live_bytes == 0 {
-        if is_pool_of_graph(pool.owner) && !runs_outside(context, lines, &blocks, pool.since) {
+        let may_be_replayed = is_pool_of_graph(pool.owner) || blocks.iter().any(|one| is_of_pass(lines, one));
+        if may_be_replayed && !runs_outside(context, lines, &blocks, pool.since) {
             return None;
         }
         let (user, remedy) = match is_pool_of_graph(pool.owner) {
@@ -112,11 +121,8 @@ fn idle(context: &Context<'_>, lines: &mut RecordingLines<'_>, pool: &IdlePool) 
         );
         (Problem::UnusedPool, summary, remedy)
     } else {
-        let is_of_pass = |one: &Allocation| {
-            matches!(lines.phase(one.site), Some(Phase::Forward | Phase::Backward | Phase::Optimizer))
-        };
         // A CUDA graph needs the free memory of its pool when it is replayed.
-        let is_of_graph = is_pool_of_graph(pool.owner) || blocks.iter().any(is_of_pass);
+        let is_of_graph = is_pool_of_graph(pool.owner) || blocks.iter().any(|one| is_of_pass(lines, one));
         if is_of_graph || freed().next().is_none() {
             return None;
         }
@@ -125,8 +131,7 @@ fn idle(context: &Context<'_>, lines: &mut RecordingLines<'_>, pool: &IdlePool) 
              nothing else can use them.",
             ByteSize(pool.live_bytes)
         );
-        let remedy = "Load, convert and filter the tensors on the CPU or outside of torch.cuda.use_mem_pool, and copy \
-                      only the final ones into the pool.";
+        let remedy = "Load, convert and filter the tensors on the CPU, and copy only the final ones into the pool.";
         (Problem::StrandedBlocks, summary, remedy)
     };
     let freed: Vec<Allocation> = freed().collect();
@@ -137,6 +142,7 @@ fn idle(context: &Context<'_>, lines: &mut RecordingLines<'_>, pool: &IdlePool) 
     let is_temporary = |one: &&Allocation| counts.get(&one.site).is_some_and(|(freed, all)| freed * 10 >= all * 9);
     let requested: Vec<Allocation> = blocks.iter().filter(is_temporary).copied().collect();
     let mut finding = context.finding(lines, problem, pool.free_bytes, &freed, summary);
+    finding.events = (pool.since, context.last_state()?.0);
     if let Some(largest) = freed.iter().max_by_key(|one| one.size).filter(|_| problem == Problem::UnusedPool) {
         // The same function may run inside and outside of the pool.
         finding.site = lines.name_of_request(largest);

@@ -1,8 +1,10 @@
 //! Changes of the program or its settings that may help against a problem.
 
+use std::collections::BTreeMap;
+
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{Edits, Workload};
-use vramscope_trace::{Allocation, ByteSize, Category};
+use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
 
 use super::context::Context;
 use super::finding::{Goal, Problem, Trial};
@@ -142,12 +144,13 @@ pub(super) fn shortened(
 /// the unused bytes of the others can hold are left out.
 pub(super) fn packed(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
-    // Bytes of tensors that no block holds yet.
-    let mut waiting = 0u64;
+    // Bytes of each site's tensors that no block holds yet.
+    let mut waiting: BTreeMap<SiteId, u64> = BTreeMap::new();
     for one in blocks {
-        waiting = waiting.saturating_add(one.requested);
+        let waiting = waiting.entry(one.site).or_default();
+        *waiting = waiting.saturating_add(one.requested);
         match waiting.checked_sub(one.size) {
-            Some(rest) => waiting = rest,
+            Some(rest) => *waiting = rest,
             None => edits.divide(one.first_moment, 0),
         }
     }

@@ -128,11 +128,12 @@ impl Rule {
     pub const fn needs(self) -> &'static [Evidence] {
         use Evidence::{Beginning, Counters, DeviceMemory, History, Stacks, Steps};
         match self {
-            Self::Failures | Self::Temporaries | Self::Dominant | Self::LayerBuffers | Self::Pinned => &[History],
+            Self::Failures | Self::Temporaries | Self::Dominant | Self::Pinned => &[History],
             Self::Waste | Self::Segments | Self::Streams => &[History, Counters],
             Self::PrivatePools => &[Counters],
-            Self::Growth | Self::Exceptions | Self::DeadWeight => &[History, Steps],
-            Self::OptimizerStep | Self::Copies | Self::Evaluation => &[History, Stacks],
+            Self::Growth | Self::Exceptions => &[History, Steps],
+            Self::DeadWeight => &[History, Stacks, Steps],
+            Self::OptimizerStep | Self::Copies | Self::Evaluation | Self::LayerBuffers => &[History, Stacks],
             Self::Start => &[History, Beginning, Steps],
             Self::Outside => &[History, DeviceMemory],
         }

@@ -14,13 +14,16 @@ use crate::steps::{AllocatedCurve, MIN_GROWTH_STEPS, Step, StepSource, Steps};
 
 /// Minimum number of allocations of a server: in fewer, a wave of load may look like growth.
 const MIN_ALLOCATIONS: usize = 100_000;
+/// Minimum growth, in bytes.
+const MIN_BYTES: u64 = 8 << 20;
 /// Number of periods that are compared.
 const PERIODS: u64 = 32;
 /// Minimum number of allocations of a shorter program without steps.
 const MIN_SHORT_ALLOCATIONS: usize = 200;
 /// Number of periods of a shorter program that are compared.
 const SHORT_PERIODS: u64 = 8;
-/// Number of steps inferred from repeated allocations from which on they are requests to a server.
+/// Number of steps inferred from repeated allocations from which on they are requests to a server,
+/// if no backward pass runs.
 const MANY_STEPS: usize = 1000;
 /// Duration of a forecast, in nanoseconds, within which the severity is high: a day.
 const SOON_NS: u64 = 24 * 3600 * 1_000_000_000;
@@ -40,6 +43,8 @@ pub(super) fn periods(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opti
         Some(StepSource::Span(_)) => true,
     };
     let is_long = context.lifetimes.len() >= MIN_ALLOCATIONS;
+    let is_trained = |one: Allocation| lines.phase(one.site) == Some(Phase::Backward);
+    let has_steps = has_steps || (!steps.is_empty() && context.lifetimes.iter().any(is_trained));
     if has_steps || (!is_long && context.lifetimes.len() < MIN_SHORT_ALLOCATIONS) {
         return None;
     }
@@ -48,6 +53,10 @@ pub(super) fn periods(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opti
     let end = context.lifetimes.iter().map(|one| one.first_moment).max()?;
     let first = context.recording.first_event();
     let length = (end - first).div_ceil(count).max(1);
+    // The start of a short program, which makes its model, must not look like growth.
+    if !is_long && !have_passes(context, lines, first, length, count) {
+        return None;
+    }
     // The least allocated bytes in each period, and their moment.
     let mut quietest: Vec<(u64, u64)> = Vec::new();
     let mut curve = AllocatedCurve::new(first, end);
@@ -63,10 +72,6 @@ pub(super) fn periods(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opti
         });
     }
     let time_ns = |event: u64| context.history.time_ns(event);
-    // The start of a short program, which makes its model, must not look like growth.
-    if !is_long && !have_passes(context, lines, first, length, count) {
-        return None;
-    }
     let steps = quietest.windows(2).zip(1..).map(|(pair, number)| Step {
         number,
         from_event: pair[0].1,
@@ -95,7 +100,7 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>, period
     let growth = growing_lines(context, lines, periods)?;
     let grown = growth.blocks(context, lines, first.to_event..last.to_event, last.to_event);
     let bytes = total_bytes(&grown);
-    if bytes < context.peak_allocated.bytes / MIN_SHARE || bytes == 0 {
+    if bytes < context.peak_allocated.bytes / MIN_SHARE || bytes < MIN_BYTES {
         return None;
     }
     let made: Vec<u64> = context.lifetimes.counts_until([first.to_event, last.to_event].into_iter()).collect();
@@ -108,7 +113,9 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>, period
         DurationNs(duration_ns)
     );
     let left_bytes = context.capacity_bytes().map(|bytes| bytes.saturating_sub(context.peak_reserved.bytes));
-    let scaled = |amount: u64, left: u64| (u128::from(amount) * u128::from(left) / u128::from(bytes)) as u64;
+    let scaled = |amount: u64, left: u64| {
+        u64::try_from(u128::from(amount) * u128::from(left) / u128::from(bytes)).unwrap_or(u64::MAX)
+    };
     let mut severity = Severity::Medium;
     if let (Some(left_bytes), Some(capacity_bytes)) = (left_bytes, context.capacity_bytes()) {
         let left_ns = scaled(duration_ns, left_bytes);
