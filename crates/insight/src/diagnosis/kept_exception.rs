@@ -10,9 +10,11 @@ use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
 
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem};
+use super::peak_categories::is_temporary;
 use super::remedy::freed_before;
 use crate::autopsy::RecordingLines;
 use crate::group::Phase;
+use crate::steps::Step;
 
 /// Minimum number of steps to compare.
 const MIN_STEPS: usize = 4;
@@ -20,6 +22,9 @@ const MIN_STEPS: usize = 4;
 const MAX_FAILED: usize = 4;
 /// Minimum number of sites whose activations stay: one or two may be results.
 const MIN_SITES: usize = 3;
+/// Divisor: at least a quarter of the lasting activations of a step stay. A failed step may be part
+/// of the next one; what a program keeps for display is less.
+const MIN_KEPT_PART: u64 = 4;
 /// Divisor: memory counts if it is at least a twentieth of the allocated peak.
 const MIN_SHARE: u64 = 20;
 
@@ -80,6 +85,13 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
     Some(KeptByExceptions { finding, steps })
 }
 
+/// Returns the bytes of the activations of a step that are not freed soon: those of its graph.
+fn lasting_bytes(context: &Context<'_>, step: &Step, is_activation: impl Fn(&&Allocation) -> bool) -> u64 {
+    let made = context.lifetimes.active_between(step.from_event, step.to_event);
+    let lasting = made.filter(|one| one.first_moment > step.from_event && is_activation(&one) && !is_temporary(one));
+    lasting.fold(0, |sum, one| sum.saturating_add(one.size))
+}
+
 /// Returns the steps whose activations stay allocated beyond the next step, although other steps
 /// free what the same lines request.
 fn failed_steps(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<FailedStep> {
@@ -107,7 +119,8 @@ fn failed_steps(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<Failed
         let sites: BTreeSet<SiteId> = kept.iter().filter(is_activation).map(|one| one.site).collect();
         let moments = kept.iter().map(|one| one.first_moment);
         let (Some(first), Some(last)) = (moments.clone().min(), moments.max()) else { continue };
-        if sites.len() < MIN_SITES {
+        let activations = total_bytes(kept.iter().filter(is_activation));
+        if sites.len() < MIN_SITES || activations < lasting_bytes(context, &pair[0], is_activation) / MIN_KEPT_PART {
             continue;
         }
         let reports = &context.profile.obtainable;

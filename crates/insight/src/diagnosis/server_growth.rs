@@ -20,6 +20,9 @@ const MIN_BYTES: u64 = 8 << 20;
 const PERIODS: u64 = 32;
 /// Minimum number of allocations of a shorter program without steps.
 const MIN_SHORT_ALLOCATIONS: usize = 200;
+/// Divisor: growth of a shorter program counts if it is at least half of the peak. Less may be what
+/// any program sets up.
+const MIN_SHORT_SHARE: u64 = 2;
 /// Number of periods of a shorter program that are compared.
 const SHORT_PERIODS: u64 = 8;
 /// Number of steps inferred from repeated allocations from which on they are requests to a server,
@@ -100,7 +103,9 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>, period
     let growth = growing_lines(context, lines, periods)?;
     let grown = growth.blocks(context, lines, first.to_event..last.to_event, last.to_event);
     let bytes = total_bytes(&grown);
-    if bytes < context.peak_allocated.bytes / MIN_SHARE || bytes < MIN_BYTES {
+    let is_long = context.lifetimes.len() >= MIN_ALLOCATIONS;
+    let min_share = if is_long { MIN_SHARE } else { MIN_SHORT_SHARE };
+    if bytes < context.peak_allocated.bytes / min_share || bytes < MIN_BYTES {
         return None;
     }
     let made: Vec<u64> = context.lifetimes.counts_until([first.to_event, last.to_event].into_iter()).collect();
