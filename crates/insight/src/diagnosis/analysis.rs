@@ -177,11 +177,12 @@ fn apply_rules(
         autopsy.explain_by_outside(context.device, &outside.summary);
     }
     let periods = server_growth::periods(context, lines);
-    examined.has_periods = periods.is_some();
     let growth = match &periods {
         Some(periods) => server_growth::find(context, lines, periods),
         None => growth::find(context, lines),
     };
+    // Of a short program, only much growth shows.
+    examined.has_periods = periods.is_some() && (server_growth::is_long(context) || growth.is_some());
     let evaluation = evaluation::find(context, lines);
     if let Some(evaluation) = evaluation.as_ref().filter(|_| growth.is_none()) {
         let grown = (evaluation.site.as_str(), evaluation.bytes);

@@ -45,7 +45,7 @@ pub(super) fn periods(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opti
         }
         Some(StepSource::Span(_)) => true,
     };
-    let is_long = context.lifetimes.len() >= MIN_ALLOCATIONS;
+    let is_long = is_long(context);
     let is_trained = |one: Allocation| lines.phase(one.site) == Some(Phase::Backward);
     let has_steps = has_steps || (!steps.is_empty() && context.lifetimes.iter().any(is_trained));
     if has_steps || (!is_long && context.lifetimes.len() < MIN_SHORT_ALLOCATIONS) {
@@ -96,6 +96,11 @@ fn have_passes(context: &Context<'_>, lines: &RecordingLines<'_>, first: u64, le
     (0..count).all(|period| periods.contains(&period))
 }
 
+/// Returns true if a history without steps is long enough to show any growth.
+pub(super) fn is_long(context: &Context<'_>) -> bool {
+    context.lifetimes.len() >= MIN_ALLOCATIONS
+}
+
 /// Finds memory that grows from period to period until the end.
 pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>, periods: &Steps) -> Option<Finding> {
     let compared = periods.as_slice().get(periods.default_warm_up()..)?;
@@ -103,8 +108,7 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>, period
     let growth = growing_lines(context, lines, periods)?;
     let grown = growth.blocks(context, lines, first.to_event..last.to_event, last.to_event);
     let bytes = total_bytes(&grown);
-    let is_long = context.lifetimes.len() >= MIN_ALLOCATIONS;
-    let min_share = if is_long { MIN_SHARE } else { MIN_SHORT_SHARE };
+    let min_share = if is_long(context) { MIN_SHARE } else { MIN_SHORT_SHARE };
     if bytes < context.peak_allocated.bytes / min_share || bytes < MIN_BYTES {
         return None;
     }
