@@ -148,6 +148,11 @@ pub(super) fn total_bytes<'a>(blocks: impl IntoIterator<Item = &'a Allocation>) 
     blocks.into_iter().fold(0, |sum, one| sum.saturating_add(one.size))
 }
 
+/// Returns the sum of the requested sizes of allocations.
+pub(super) fn requested_bytes<'a>(blocks: impl IntoIterator<Item = &'a Allocation>) -> u64 {
+    blocks.into_iter().fold(0, |sum, one| sum.saturating_add(one.requested))
+}
+
 /// Describes blocks without stacks: `blocks of 2 MiB to 8 MiB on stream 0x0`.
 fn sizes_and_stream(blocks: &[Allocation]) -> String {
     let sizes = blocks.iter().map(|one| one.size);

@@ -28,8 +28,17 @@ const MIN_BYTES: u64 = 32 << 20;
 struct KeptBlocks {
     /// All of the recording, with the moment from which on each is not needed.
     all: Vec<(Allocation, u64)>,
-    /// Those at the peak.
+    /// The blocks that are kept at the peak.
     at_peak: Vec<Allocation>,
+}
+
+impl KeptBlocks {
+    /// Finds the blocks at the peak among `all`.
+    fn new(context: &Context<'_>, all: Vec<(Allocation, u64)>) -> Self {
+        let peak = context.peak_allocated.event;
+        let at_peak = all.iter().filter(|(one, from)| *from <= peak && one.is_allocated_at(peak));
+        Self { at_peak: at_peak.map(|(one, _)| *one).collect(), all }
+    }
 }
 
 /// Finds results and gradients of one step that the next one still holds at the peak.
@@ -94,9 +103,7 @@ fn old_versions(context: &Context<'_>, lines: &RecordingLines<'_>) -> KeptBlocks
         all.extend(pairs.map(|(one, next)| (*one, next.first_moment.saturating_add(1))));
     }
     all.retain(|(one, from)| one.allocated_until.is_some_and(|until| until > *from));
-    let peak = context.peak_allocated.event;
-    let at_peak = all.iter().filter(|(one, from)| *from <= peak && one.is_allocated_at(peak));
-    KeptBlocks { at_peak: at_peak.map(|(one, _)| *one).collect(), all }
+    KeptBlocks::new(context, all)
 }
 
 /// Returns the moments of the requests that backward passes make.
@@ -143,9 +150,7 @@ fn kept_blocks(context: &Context<'_>, is_kind: impl Fn(&Allocation) -> bool) -> 
     }
     let is_usual = |site: &SiteId| steps_of_site.get(site).is_some_and(|kept| kept.len() * MIN_STEPS >= steps.len());
     all.retain(|(one, _)| is_usual(&one.site));
-    let peak = context.peak_allocated.event;
-    let at_peak = all.iter().filter(|(one, from)| *from <= peak && one.is_allocated_at(peak));
-    KeptBlocks { at_peak: at_peak.map(|(one, _)| *one).collect(), all }
+    KeptBlocks::new(context, all)
 }
 
 /// Returns the finding about memory that is kept at the peak. It counts once a simulation proves

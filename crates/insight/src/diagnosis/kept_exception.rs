@@ -31,8 +31,6 @@ const MIN_SHARE: u64 = 20;
 /// A step whose activations stay allocated after it.
 struct FailedStep {
     kept: Vec<Allocation>,
-    /// The number of the first of its kept blocks' events.
-    first: u64,
     /// The moment after which the step fails.
     last: u64,
     /// Whether a request failed in it.
@@ -92,8 +90,8 @@ fn lasting_bytes(context: &Context<'_>, step: &Step, is_activation: impl Fn(&&Al
     lasting.fold(0, |sum, one| sum.saturating_add(one.size))
 }
 
-/// Returns the steps whose activations stay allocated beyond the next step, although other steps
-/// free what the same lines request.
+/// Returns the steps, in order, whose activations stay allocated beyond the next step, although
+/// other steps free what the same lines request.
 fn failed_steps(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<FailedStep> {
     let steps = context.steps.as_slice();
     let is_of_pass = |one: &Allocation| {
@@ -117,8 +115,7 @@ fn failed_steps(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<Failed
         let survivors = context.lifetimes.survivors(made, pair[1].to_event);
         let kept: Vec<Allocation> = survivors.filter(|one| is_of_pass(one) && freed.contains(&one.site)).collect();
         let sites: BTreeSet<SiteId> = kept.iter().filter(is_activation).map(|one| one.site).collect();
-        let moments = kept.iter().map(|one| one.first_moment);
-        let (Some(first), Some(last)) = (moments.clone().min(), moments.max()) else { continue };
+        let Some(last) = kept.iter().map(|one| one.first_moment).max() else { continue };
         let activations = total_bytes(kept.iter().filter(is_activation));
         if sites.len() < MIN_SITES || activations < lasting_bytes(context, &pair[0], is_activation) / MIN_KEPT_PART {
             continue;
@@ -129,8 +126,7 @@ fn failed_steps(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<Failed
         let failed_request = later.find(|one| one.site.is_some()).map(|one| one.event);
         let last = failed_request.unwrap_or(last).saturating_add(1);
         let events = pair[0].from_event..pair[0].to_event.saturating_add(1);
-        failed.push(FailedStep { kept, first, last, has_failed_request: failed_request.is_some(), events });
+        failed.push(FailedStep { kept, last, has_failed_request: failed_request.is_some(), events });
     }
-    failed.sort_by_key(|step| step.first);
     failed
 }

@@ -110,15 +110,20 @@ fn of_line(context: &Context<'_>, lines: &RecordingLines<'_>, sets: Vec<Vec<Allo
     Some(finding)
 }
 
+/// Returns the allocations that are made from the first of some buffers on, until one is freed.
+fn requests_during<'a>(context: &'a Context<'_>, buffers: &[Allocation]) -> impl Iterator<Item = Allocation> + use<'a> {
+    let first = buffers.first().map_or(0, |one| one.first_moment);
+    let end = buffers.iter().filter_map(|one| one.allocated_until).min().unwrap_or(0);
+    context.lifetimes.iter().filter(move |one| (first..end).contains(&one.first_moment))
+}
+
 /// Returns how many times all layers run while buffers exist, one for each layer: how often the
 /// other sites that serve each layer make a series of requests. Memory that lives for several
 /// passes may carry state from one to the next.
 fn passes(context: &Context<'_>, buffers: &[Allocation]) -> usize {
-    let first = buffers.first().map_or(0, |one| one.first_moment);
-    let end = buffers.iter().filter_map(|one| one.allocated_until).min().unwrap_or(0);
     let sites: BTreeSet<SiteId> = buffers.iter().map(|one| one.site).collect();
     let mut series: BTreeMap<SiteId, usize> = BTreeMap::new();
-    let meanwhile = context.lifetimes.iter().filter(|one| (first..end).contains(&one.first_moment));
+    let meanwhile = requests_during(context, buffers);
     let mut last = None;
     for one in meanwhile.filter(|one| !sites.contains(&one.site)) {
         if last.replace(one.site) != Some(one.site) {
@@ -141,10 +146,8 @@ fn needed_buffers(context: &Context<'_>, buffers: &[Allocation]) -> usize {
 /// Returns true if a backward pass runs while the buffers exist, which may need all of them, or if
 /// a block as large as half of them is made, into which they may be copied.
 fn are_needed_at_once(context: &Context<'_>, lines: &RecordingLines<'_>, buffers: &[Allocation]) -> bool {
-    let first = buffers.first().map_or(0, |one| one.first_moment);
-    let end = buffers.iter().filter_map(|one| one.allocated_until).min().unwrap_or(0);
     let half = total_bytes(buffers) / 2;
-    let mut meanwhile = context.lifetimes.iter().filter(|one| (first..end).contains(&one.first_moment));
+    let mut meanwhile = requests_during(context, buffers);
     meanwhile.any(|one| {
         one.size >= half
             || lines.phase(one.site) == Some(Phase::Backward)

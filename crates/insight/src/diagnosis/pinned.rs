@@ -6,7 +6,7 @@
 
 use vramscope_trace::{Allocation, ByteSize};
 
-use super::context::{Context, total_bytes};
+use super::context::{Context, requested_bytes, total_bytes};
 use super::finding::{Finding, Problem, Severity, is_share};
 use crate::autopsy::RecordingLines;
 
@@ -27,7 +27,7 @@ fn rounding(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding
     let peak = context.peak_reserved;
     let is_rounded = |one: &Allocation| one.requested < one.size;
     let blocks: Vec<Allocation> = context.lifetimes.live_at(peak.event).filter(is_rounded).collect();
-    let requested_bytes = blocks.iter().fold(0u64, |sum, one| sum.saturating_add(one.requested));
+    let requested_bytes = requested_bytes(&blocks);
     let bytes = total_bytes(&blocks).saturating_sub(requested_bytes);
     if bytes < MIN_BYTES || !is_share(bytes, MIN_ROUNDING_PERCENT, peak.bytes) {
         return None;

@@ -99,9 +99,10 @@ fn idle(context: &Context<'_>, lines: &mut RecordingLines<'_>, pool: &IdlePool) 
     let free = ByteSize(pool.free_bytes);
     let end = context.last_state()?.0;
     let freed = || blocks.iter().filter(|one| one.active_until.is_some_and(|until| until <= end)).copied();
+    // A CUDA graph needs the free memory of its pool when it is replayed.
+    let may_be_of_graph = is_pool_of_graph(pool.owner) || blocks.iter().any(|one| is_of_pass(lines, one));
     let (problem, summary, remedy) = if pool.live_bytes == 0 {
-        let may_be_replayed = is_pool_of_graph(pool.owner) || blocks.iter().any(|one| is_of_pass(lines, one));
-        if may_be_replayed && !runs_outside(context, lines, &blocks, pool.since) {
+        if may_be_of_graph && !runs_outside(context, lines, &blocks, pool.since) {
             return None;
         }
         let (user, remedy) = match is_pool_of_graph(pool.owner) {
@@ -121,9 +122,7 @@ fn idle(context: &Context<'_>, lines: &mut RecordingLines<'_>, pool: &IdlePool) 
         );
         (Problem::UnusedPool, summary, remedy)
     } else {
-        // A CUDA graph needs the free memory of its pool when it is replayed.
-        let is_of_graph = is_pool_of_graph(pool.owner) || blocks.iter().any(|one| is_of_pass(lines, one));
-        if is_of_graph || freed().next().is_none() {
+        if may_be_of_graph || freed().next().is_none() {
             return None;
         }
         let summary = format!(
@@ -142,7 +141,7 @@ fn idle(context: &Context<'_>, lines: &mut RecordingLines<'_>, pool: &IdlePool) 
     let is_temporary = |one: &&Allocation| counts.get(&one.site).is_some_and(|(freed, all)| freed * 10 >= all * 9);
     let requested: Vec<Allocation> = blocks.iter().filter(is_temporary).copied().collect();
     let mut finding = context.finding(lines, problem, pool.free_bytes, &freed, summary);
-    finding.events = (pool.since, context.last_state()?.0);
+    finding.events = (pool.since, end);
     if let Some(largest) = freed.iter().max_by_key(|one| one.size).filter(|_| problem == Problem::UnusedPool) {
         // The same function may run inside and outside of the pool.
         finding.site = lines.name_of_request(largest);

@@ -121,12 +121,12 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>, period
         Count(allocations).of("allocation", "allocations"),
         DurationNs(duration_ns)
     );
-    let left_bytes = context.capacity_bytes().map(|bytes| bytes.saturating_sub(context.peak_reserved.bytes));
     let scaled = |amount: u64, left: u64| {
         u64::try_from(u128::from(amount) * u128::from(left) / u128::from(bytes)).unwrap_or(u64::MAX)
     };
     let mut severity = Severity::Medium;
-    if let (Some(left_bytes), Some(capacity_bytes)) = (left_bytes, context.capacity_bytes()) {
+    if let Some(capacity_bytes) = context.capacity_bytes() {
+        let left_bytes = capacity_bytes.saturating_sub(context.peak_reserved.bytes);
         let left_ns = scaled(duration_ns, left_bytes);
         if left_ns <= MAX_FORECAST_NS {
             summary += &format!(

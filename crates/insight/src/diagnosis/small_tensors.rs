@@ -5,7 +5,7 @@
 
 use vramscope_trace::{Allocation, ByteSize, Count};
 
-use super::context::{Context, total_bytes};
+use super::context::{Context, requested_bytes, total_bytes};
 use super::finding::{Finding, Problem, is_share};
 use super::remedy::packed;
 use crate::autopsy::RecordingLines;
@@ -22,7 +22,7 @@ pub(super) fn find(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<
     let peak = context.peak_reserved;
     let is_small = |one: &Allocation| one.size <= MAX_BLOCK_BYTES && one.requested < one.size;
     let small: Vec<Allocation> = context.lifetimes.live_at(peak.event).filter(is_small).collect();
-    let requested_bytes = small.iter().fold(0u64, |sum, one| sum.saturating_add(one.requested));
+    let requested_bytes = requested_bytes(&small);
     let bytes = total_bytes(&small).saturating_sub(requested_bytes);
     if bytes < MIN_BYTES || !is_share(bytes, MIN_PERCENT, peak.bytes) {
         return None;
