@@ -17,19 +17,34 @@ ARGUMENTS = (
 )
 
 
+def start_driver():
+    """Starts chromedriver and returns the process and its port.
+
+    chromedriver lets the system choose a port of one address family, needs the port with this
+    number of the other too, and exits if another program has it: it is then started again.
+    """
+    for _ in range(10):
+        driver = subprocess.Popen(
+            ["chromedriver", "--port=0"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for line in driver.stdout:
+            if "started successfully on port" in line:
+                return driver, int(line.split()[-1].rstrip("."))
+        driver.stdout.close()
+        driver.wait()
+    raise RuntimeError("chromedriver exited ten times without naming a port: run it by hand to see why")
+
+
 class Browser:
     """A running browser with one window and a fresh profile."""
 
     def __init__(self, width=1280, height=1050):
         self._profile = tempfile.mkdtemp(prefix="chromium-")
-        self._driver = subprocess.Popen(
-            ["chromedriver", "--port=0"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True,
-        )
         self._session = None
+        self._driver, port = start_driver()
         try:
-            line = next(line for line in self._driver.stdout if "started successfully on port" in line)
-            self._address = f"http://127.0.0.1:{line.split()[-1].rstrip('.')}"
+            self._address = f"http://127.0.0.1:{port}"
             arguments = [*ARGUMENTS, f"--user-data-dir={self._profile}", f"--window-size={width},{height}"]
             capabilities = {"browserName": "chrome", "goog:chromeOptions": {"args": arguments}}
             body = {"capabilities": {"alwaysMatch": capabilities}}

@@ -4,6 +4,7 @@ use std::env;
 use std::fs::{self, DirEntry};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
@@ -245,14 +246,24 @@ impl Drop for Browser {
     }
 }
 
+/// Starts chromedriver and returns its port.
+///
+/// chromedriver lets the system choose a port of one address family, needs the port with this
+/// number of the other too, and exits if another program has it: it is then started again.
 fn start_driver() -> (Driver, u16) {
-    let mut command = Command::new("chromedriver");
-    command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start chromedriver: {error}"));
-    let started = lines_until(child.stdout.take().expect("stdout is piped"), |line| driver_port(line).is_some());
-    let driver = Driver(child);
-    let line = started.recv_timeout(Duration::from_secs(30)).expect("chromedriver prints its port");
-    (driver, driver_port(&line).expect("the line names a port"))
+    for _ in 0..10 {
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start chromedriver: {error}"));
+        let started = lines_until(child.stdout.take().expect("stdout is piped"), |line| driver_port(line).is_some());
+        let driver = Driver(child);
+        match started.recv_timeout(Duration::from_secs(30)) {
+            Ok(line) => return (driver, driver_port(&line).expect("the line names a port")),
+            Err(RecvTimeoutError::Disconnected) => {}
+            Err(RecvTimeoutError::Timeout) => panic!("chromedriver did not print its port"),
+        }
+    }
+    panic!("chromedriver exited ten times without naming a port: run it by hand to see why")
 }
 
 /// Parses the port in `ChromeDriver was started successfully on port 12345.`
