@@ -1,5 +1,7 @@
 //! Who holds the memory of a device: its parts in the details panel, and as rows for scripts.
 
+use std::collections::HashMap;
+
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::{DeviceOwners, OwnerRow, free_memory, memory_tree, owner_rows};
@@ -7,10 +9,13 @@ use vramscope_insight::sites::{Caller, GroupRow, LineCallers, is_dominant, live_
 use vramscope_trace::{DeviceId, DeviceState, Replay};
 
 use super::session::Session;
-use crate::details::owners;
+use crate::details::owners::{self, LineCalls};
 use crate::ui::Node;
 use crate::view::{Context, Topic};
 use crate::views::ViewId;
+
+/// Maximum number of lines whose calls of the model are named, largest first.
+const MAX_NAMED_LINES: usize = 64;
 
 /// Returns the lines that call the line with nearly all live bytes; none if no line has as much.
 /// `rows` are the lines of the program, largest first.
@@ -19,6 +24,12 @@ fn callers(context: &Context<'_>, lines: &mut Grouping, rows: &[GroupRow]) -> Ve
     let Some(most) = rows.first().filter(|row| is_dominant(row.bytes, all)) else { return Vec::new() };
     let blocks = context.state.blocks().filter(|block| lines.group_of(block) == most.group);
     LineCallers::of_blocks(blocks).callers(context.definitions())
+}
+
+/// Returns the lines that call the model for the memory of a line, by its group number.
+fn model_calls(context: &Context<'_>, lines: &Grouping, rows: &[GroupRow]) -> HashMap<u32, String> {
+    let call = |row: &GroupRow| Some((row.group, lines.model_calls(context.definitions(), row.group)?));
+    rows.iter().take(MAX_NAMED_LINES).filter_map(call).collect()
 }
 
 impl Session {
@@ -43,7 +54,11 @@ impl Session {
                 let owners = DeviceOwners::new(info, context.device, context.state);
                 let lines = shared.groupings.get(GroupBy::Line, context.recording);
                 let rows = live_groups(context.state, context.definitions(), lines);
-                (memory_tree(&owners, free, &rows), callers(context, lines, &rows))
+                let calls = LineCalls {
+                    callers: callers(context, lines, &rows),
+                    model_calls: model_calls(context, lines, &rows),
+                };
+                (memory_tree(&owners, free, &rows), calls)
             }),
         };
         let view = ViewId::about(Topic::Holders).name();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::{History, Progress};
 use vramscope_insight::pools::MemoryPart;
-use vramscope_insight::sites::Caller;
 use vramscope_trace::{DeviceId, Recording, SiteId};
 
 use crate::command::Direction;
 use crate::connection::ConnectionState;
+use crate::details::owners::LineCalls;
 use crate::device_map::Hit;
 use crate::editor_link::EditorTemplate;
 use crate::jobs::Jobs;
@@ -122,7 +122,7 @@ impl Lights {
 }
 
 /// The memory of the device as a tree, and the lines that call the line with nearly all of it.
-pub(super) type Owners = (MemoryPart, Vec<Caller>);
+pub(super) type Owners = (MemoryPart, LineCalls);
 
 /// The details panel and the texts beside the pictures, and what they are about.
 #[derive(Default)]

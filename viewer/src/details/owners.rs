@@ -26,6 +26,8 @@ const MAX_CALLERS: usize = 4;
 /// A bar with a name: the part of `full_width` bytes from `start` on.
 struct Bar<'a> {
     name: &'a str,
+    /// The name with further facts.
+    title: String,
     memory: LinkedMemory,
     style: KindStyle,
     start: u64,
@@ -47,8 +49,8 @@ impl Bar<'_> {
         }
         let command = Command::KeepLight(self.memory);
         let name = Element::button("", command.clone())
-            .with(Attribute::Title, self.name)
-            .with(Attribute::AriaLabel, self.name)
+            .with(Attribute::Title, &*self.title)
+            .with(Attribute::AriaLabel, &*self.title)
             .with(Attribute::AriaPressed, (kept == Some(self.memory)).to_string())
             .with_class("link short-name");
         let name = Element { children: Vec::new(), ..name }.with_children(shortened_name(self.name));
@@ -98,6 +100,7 @@ fn bars_of<'a>(whole: &'a MemoryPart, from_right: bool, theme: &Theme) -> Vec<Ba
         start = if from_right { start.saturating_sub(bytes) } else { start };
         let bar = Bar {
             name: &part.name,
+            title: part.name.to_string(),
             memory: LinkedMemory::Part(part.kind),
             style: style_of(part.kind, theme),
             start,
@@ -109,6 +112,15 @@ fn bars_of<'a>(whole: &'a MemoryPart, from_right: bool, theme: &Theme) -> Vec<Ba
         bar
     };
     whole.parts.iter().map(bar).collect()
+}
+
+/// The lines of the program that call those that hold memory.
+#[derive(Clone, Debug, Default)]
+pub struct LineCalls {
+    /// The callers of the line with nearly all memory; none if no line has as much.
+    pub callers: Vec<Caller>,
+    /// The lines that call the model for a line's memory, by its group number.
+    pub model_calls: HashMap<u32, String>,
 }
 
 /// A line of the program with the bytes that it holds, and the category of most of them.
@@ -154,10 +166,10 @@ fn callers_text(callers: &[Caller]) -> Option<String> {
 }
 
 /// Returns the elements that show where the memory of a device goes. `tree` is the device's memory,
-/// `callers` are the lines that call the line with nearly all of it, `kept` the memory that a click
-/// has lit, `holders_view` the name of the view with all lines.
+/// `calls` are the calls of its lines, `kept` the memory that a click has lit, `holders_view` the
+/// name of the view with all lines.
 pub fn elements(
-    (tree, callers): &(MemoryPart, Vec<Caller>),
+    (tree, calls): &(MemoryPart, LineCalls),
     theme: &Theme,
     kept: Option<LinkedMemory>,
     holders_view: &'static str,
@@ -170,6 +182,7 @@ pub fn elements(
     }
     let reserved = Bar {
         name: &pool.name,
+        title: pool.name.to_string(),
         memory: LinkedMemory::Part(PartKind::Reserved),
         style: style_of(PartKind::Reserved, theme),
         start: 0,
@@ -188,6 +201,10 @@ pub fn elements(
     nodes.push(Element::text(Tag::H3, "Who holds it").with_child(all).into());
     let bars = lines.iter().take(MAX_LINES).map(|line| Bar {
         name: &line.name,
+        title: match calls.model_calls.get(&line.group) {
+            Some(call) => format!("{}, model called at {call}", line.name),
+            None => line.name.to_string(),
+        },
         memory: LinkedMemory::Group(GroupBy::Line, line.group),
         style: style_of(PartKind::Category(line.category.0), theme),
         start: 0,
@@ -196,6 +213,6 @@ pub fn elements(
         full_width: most,
     });
     nodes.push(table("Lines of the program that hold most", bars, kept).into());
-    nodes.extend(callers_text(callers).map(|text| Element::text(Tag::P, text).into()));
+    nodes.extend(callers_text(&calls.callers).map(|text| Element::text(Tag::P, text).into()));
     nodes
 }

@@ -160,10 +160,11 @@ fn make_keys(arguments: &KeysArguments) -> Result {
 
 /// Creates a folder that only its owner may read. Fails if it exists, so that no key is replaced.
 fn create_private_folder(path: &Path) -> Result {
-    let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(|error| CommandError::file(path, error))
+    let created = std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700).create(path);
+    #[cfg(not(unix))]
+    let created = fs::create_dir(path);
+    created.map_err(|error| CommandError::file(path, error))
 }
 
 /// Writes a new file that only its owner may read.

@@ -101,6 +101,8 @@ fn rows_text(device: &DeviceReport, arguments: &TableArguments) -> String {
     table.column_mut(last).expect("the table has columns").set_cell_alignment(CellAlignment::Left);
     let shown = shown_rows(device.rows.len(), arguments.limit);
     for row in &device.rows[..shown] {
+        let call = row.model_called_at.as_ref().filter(|_| row.callers.is_empty());
+        let call = call.map_or_else(String::new, |line| format!(", model called at {line}"));
         table.add_row(cells(
             bytes(row.bytes),
             bytes(row.nested_bytes.unwrap_or(0)),
@@ -109,7 +111,7 @@ fn rows_text(device: &DeviceReport, arguments: &TableArguments) -> String {
                 bytes(row.peak_bytes),
                 bytes(row.allocated_bytes),
                 count(row.allocations),
-                escape_controls(&row.name),
+                escape_controls(&format!("{}{call}", row.name)),
             ],
         ));
         for caller in row.callers.iter().take(MAX_CALLERS) {

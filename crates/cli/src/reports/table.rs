@@ -76,6 +76,9 @@ pub(crate) struct DeviceReport {
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct RowReport {
     pub(crate) name: String,
+    /// The lines of the program that call the model for this memory; only if grouped by line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model_called_at: Option<String>,
     pub(crate) bytes: u64,
     /// Live bytes of the operations inside this one; only if grouped by operation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,6 +198,7 @@ impl RowReport {
     fn new(row: &TableRow, by: GroupBy) -> Self {
         Self {
             name: row.name.to_string(),
+            model_called_at: row.model_calls.clone(),
             bytes: row.bytes,
             nested_bytes: (by == GroupBy::Operation).then_some(row.nested_bytes),
             blocks: row.blocks,

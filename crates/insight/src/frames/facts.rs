@@ -232,6 +232,8 @@ pub(crate) struct StackFacts {
     own_python: FrameId,
     /// Whether `own_python` is not of a decorator.
     is_own_named: bool,
+    /// The frame of the program's own code that calls the outermost module.
+    model_call: FrameId,
     /// The innermost C++ frame that is the program's own if the stack has no Python frames.
     own_native: FrameId,
     /// The innermost C++ frame that runs one operation of a backward pass.
@@ -276,6 +278,12 @@ impl StackFacts {
         non_zero(if self.has_python() { self.own_python } else { self.own_native })
     }
 
+    /// Returns the frame of the program's own code that calls the outermost module; `None` outside
+    /// of modules.
+    pub(crate) fn model_call(&self) -> Option<FrameId> {
+        non_zero(self.model_call)
+    }
+
     /// Returns the frame that best identifies the origin of the request: the innermost own frame;
     /// in a backward pass without own frames its operation; or else the innermost frame outside of
     /// the allocator, a Python frame if there is one.
@@ -304,6 +312,9 @@ impl StackFacts {
     fn with_frame(mut self, frame: FrameId, facts: FrameFacts) -> Self {
         self.frames = self.frames.saturating_add(1);
         let is_own = facts.native_origin == FrameOrigin::Own;
+        if facts.marks.contains(FrameMark::ModuleCall) && !self.marks.contains(FrameMark::ModuleCall) {
+            self.model_call = self.own_python;
+        }
         if facts.is_python {
             self.innermost_python = frame;
             self.distributed = facts.distributed;

@@ -11,6 +11,7 @@ use vramscope_trace::{
 use super::backward_calls::BackwardCalls;
 use super::group_by::GroupBy;
 use super::memory_category::{CategorySource, KnownCategory, MemoryCategory};
+use super::model_calls::ModelCalls;
 use super::phase::Phase;
 use super::recording_categories::DeviceCategories;
 use crate::frames::{FactsCache, RecordedStacks};
@@ -133,6 +134,8 @@ pub struct Grouping {
     pub(super) recorded: RecordedStacks,
     /// The lines of the program that call the backward pass.
     pub(super) backward_calls: BackwardCalls,
+    /// The lines of the program that call the model, if blocks are grouped by line.
+    pub(super) model_calls: ModelCalls,
 }
 
 impl Grouping {
@@ -156,6 +159,7 @@ impl Grouping {
             operations: HashMap::new(),
             recorded: RecordedStacks::default(),
             backward_calls: BackwardCalls::default(),
+            model_calls: ModelCalls::default(),
         }
     }
 
@@ -239,6 +243,7 @@ impl Grouping {
             if self.backward_calls.add(definitions, SiteId(number), &mut self.facts) {
                 self.cached_names.clear();
             }
+            self.add_model_call(definitions, SiteId(number), groups[0]);
             self.sites.push(SiteEntry { groups, category: definitions.site(SiteId(number)).category });
         }
         changed

@@ -60,6 +60,7 @@ mod grouping;
 mod groupings;
 mod memory_category;
 mod merged_sites;
+mod model_calls;
 mod names;
 mod phase;
 mod recording_categories;

@@ -112,6 +112,24 @@ impl Grouping {
         GroupKey::Operation { function, file, is_backward }
     }
 
+    /// Adds the line that calls the model for a site's memory, if blocks are grouped by line.
+    pub(super) fn add_model_call(&mut self, definitions: &Definitions, site: SiteId, group: u32) {
+        if self.by != GroupBy::Line {
+            return;
+        }
+        if let Some(call) = self.facts.get(definitions, definitions.site(site).stack).model_call() {
+            self.model_calls.add(definitions, group, call);
+        }
+    }
+
+    /// Returns the lines of the program that call the model for the memory of a group, such as
+    /// `train.py:65 and train.py:95`; `None` unless blocks are grouped by line, and of a group
+    /// outside of modules.
+    #[must_use]
+    pub fn model_calls(&self, definitions: &Definitions, group: u32) -> Option<String> {
+        self.model_calls.text(definitions, group, &self.group_name(definitions, group))
+    }
+
     /// Returns the groups of the operations within which a site's operation runs, each once.
     ///
     /// A stack has operations of one kind only, see [`group`](crate::group); functions of the

@@ -16,6 +16,9 @@ pub struct TableRow {
     pub group: u32,
     /// Name of the group.
     pub name: Arc<str>,
+    /// The lines of the program that call the model for this memory, see
+    /// [`Grouping::model_calls`].
+    pub model_calls: Option<String>,
     /// Bytes of its blocks that are live at the table's moment, blocks that are pending free
     /// included.
     pub bytes: u64,
@@ -135,6 +138,7 @@ impl GroupTableScan {
                 TableRow {
                     group: group as u32,
                     name: grouping.cached_name(definitions, group as u32),
+                    model_calls: grouping.model_calls(definitions, group as u32),
                     bytes: 0,
                     blocks: 0,
                     peak_bytes: peaks.get(group).map_or(0, |peak| peak.bytes),

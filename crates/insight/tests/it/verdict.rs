@@ -23,6 +23,7 @@ const FIRST_ANSWERS: &str = "../../tests/labelled/first_answers";
 const VERDICTS: &str = "../../tests/labelled/verdicts";
 /// Programs that have one of further kinds of problems, and programs that nearly have it.
 const KINDS: &str = "../../tests/labelled/kinds";
+const PINNED: &str = "../../tests/labelled/pinned";
 /// Healthy programs that use well-known libraries.
 const LIBRARIES: &str = "../../tests/labelled/libraries";
 
@@ -162,12 +163,17 @@ fn programs_with_a_problem_are_told_from_those_that_nearly_have_it() {
     assert!(all == 32 && wrong.len() <= 1, "{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Returns the label beside a recording in a folder.
+fn label_of(folder: &str, name: &str) -> Value {
+    let stem = name.split('.').next().unwrap_or_default();
+    let path = format!("{}/{folder}/{stem}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).expect("a label")).expect("it is JSON")
+}
+
 /// Returns the bytes of the reserved peak that the remedy saved on the GPU; `None` if it was not
 /// run.
 fn measured_saving(folder: &str, name: &str) -> Option<u64> {
-    let stem = name.split('.').next().unwrap_or_default();
-    let path = format!("{}/{folder}/{stem}.json", env!("CARGO_MANIFEST_DIR"));
-    let label: Value = serde_json::from_str(&std::fs::read_to_string(path).expect("a label")).expect("it is JSON");
+    let label = label_of(folder, name);
     let peak = label["stats"]["reserved_bytes.all.peak"].as_u64()?;
     Some(peak.saturating_sub(label["with_remedy"]["peak_reserved"].as_u64()?))
 }
@@ -193,6 +199,42 @@ fn further_kinds_of_problems_have_the_right_cause_line_and_saving() {
     }
     assert!(wrong.is_empty(), "{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert!(all >= 32, "only {all} recordings");
+}
+
+/// Returns the bytes that a remedy says it saves as an estimate, in `saves 704 MiB of host memory`.
+fn estimated_saving(remedy: &str) -> Option<f64> {
+    let (_, text) = remedy.split_once("saves ")?;
+    let (number, rest) = text.split_once(' ')?;
+    let unit = match rest.split(' ').next()? {
+        "GiB" => 1u64 << 30,
+        "MiB" => 1 << 20,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * unit as f64)
+}
+
+#[test]
+fn pinned_memory_of_programs_has_the_right_cause_line_and_saving() {
+    let (mut all, mut wrong) = (0, Vec::new());
+    for (name, recording) in recorded_in(PINNED) {
+        let label = Label::read_in(PINNED, &name);
+        let diagnosed = diagnosed(&recording);
+        let verdict = verdict_of(&name, &recording, &diagnosed);
+        all += 1;
+        if !is_right(&label, &diagnosed, &verdict) {
+            wrong.push(format!("{name}: {}, not {}", verdict.summary, label.finding));
+        }
+        let facts = label_of(PINNED, &name);
+        let bytes = |key: &str| facts[key].as_u64();
+        let Some(with_remedy) = bytes("remedy_pinned_bytes") else { continue };
+        let measured = bytes("pinned_bytes").expect("the bytes without the remedy") - with_remedy;
+        let claimed = verdict.remedy.and_then(|remedy| estimated_saving(&remedy.text)).unwrap_or_default();
+        println!("{name}: saves {}, measured {}", ByteSize(claimed as u64), ByteSize(measured));
+        if (claimed / measured as f64 - 1.0).abs() > 0.1 {
+            wrong.push(format!("{name}: saves {}, measured {}", ByteSize(claimed as u64), ByteSize(measured)));
+        }
+    }
+    assert!(all == 8 && wrong.is_empty(), "{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod page_tests;
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::incremental::TableAnalysis;
 use vramscope_insight::sites::{groups_at, live_groups};
-use vramscope_insight::tables::{GroupTable, SpanRow};
+use vramscope_insight::tables::{GroupTable, SpanRow, TableRow};
 
 use crate::command::Command;
 use crate::ui::{Element, Tag};
@@ -126,14 +126,16 @@ fn group_table(context: &Context<'_>, groups: &GroupTable, by: GroupBy, options:
     if by == GroupBy::Operation {
         table = table.column(number("nested_bytes", "nested"), |row| Cell::Bytes(row.nested_bytes));
     }
-    table
+    table = table
         .column(number("blocks", "blocks"), |row| Cell::Count(row.blocks))
         .column(number("peak_bytes", "peak"), |row| Cell::Bytes(row.peak_bytes))
         .column(number("allocated_bytes", "allocated"), |row| Cell::Bytes(row.allocated_bytes))
-        .column(number("allocations", "allocations"), |row| Cell::Count(row.allocations))
-        .groups(context.selected_group, by, |row| row.group)
-        .sorted(options.sort.as_ref())
-        .build()
+        .column(number("allocations", "allocations"), |row| Cell::Count(row.allocations));
+    if groups.rows.iter().any(|row| row.model_calls.is_some()) {
+        let call = |row: &TableRow| row.model_calls.as_deref().map_or(Cell::Empty, Cell::from);
+        table = table.text("model_called_at", "model called at", call);
+    }
+    table.groups(context.selected_group, by, |row| row.group).sorted(options.sort.as_ref()).build()
 }
 
 /// Returns the table of phases or spans; `title` is the singular, `phase` or `span`. A click on a
