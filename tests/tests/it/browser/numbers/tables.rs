@@ -41,7 +41,9 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
     let tables = groupings.iter().map(|&by| (by, moment)).chain([(GroupBy::Line, peak)]);
     for ((by, moment), shown) in tables.zip(&shown) {
         let context = format!("{}, device {}, moment {moment}, by {}", subject.name, device.0, by.name());
-        let expected = expected(by, moment).into_iter().map(|row| {
+        let expected = expected(by, moment);
+        let has_calls = expected.iter().any(|row| row.model_calls.is_some());
+        let expected = expected.into_iter().map(|row| {
             let mut fields = json!({
                 "name": &*row.name,
                 "bytes": row.bytes,
@@ -52,6 +54,9 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
             });
             if by == GroupBy::Operation {
                 fields["nested_bytes"] = row.nested_bytes.into();
+            }
+            if has_calls {
+                fields["model_called_at"] = row.model_calls.into();
             }
             fields
         });
