@@ -1,6 +1,5 @@
 //! Opens input files of every supported format, recognized by their content.
 
-use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,10 +11,10 @@ use serde::Serialize;
 use vramscope_collector::RecordingBytes;
 #[cfg(feature = "export")]
 use vramscope_formats::export;
-use vramscope_formats::{self as formats, InputFormat, Limits};
+use vramscope_formats::{self as formats, ImportedFile, Importer, InputFormat, Limits};
 #[cfg(feature = "export")]
 use vramscope_trace::Redactor;
-use vramscope_trace::{ByteSize, Count, Damage, FORMAT_NAME, FORMAT_VERSION, FormatError, ReadAt, Recording};
+use vramscope_trace::{Count, Damage, FORMAT_NAME, FORMAT_VERSION, FormatError, ReadAt, Recording};
 
 use crate::convert::ChunkWriter;
 use crate::error::{CommandError, Result};
@@ -26,6 +25,8 @@ use crate::operation::Operation;
 const EXTENSIONS: [&str; 7] = [".gz", ".zst", ".pickle", ".json", ".csv", ".html", ".vram"];
 /// Number of bytes read to recognize a file's format; longer than any header line of a log.
 const HEAD_BYTES: u64 = 1 << 16;
+/// Size in bytes of the pieces in which another tool's file is read.
+const PIECE_BYTES: usize = 1 << 20;
 /// Number of steps of the progress bar of an import.
 const PROGRESS_STEPS: u64 = 1000;
 /// Size in bytes of the pieces in which a recording is copied.
@@ -38,7 +39,6 @@ pub(crate) struct Input {
     /// True if the file itself is the recording, without compression.
     is_plain: bool,
     redact: bool,
-    limits: Limits,
     /// The operation that shows the progress of reading, and that can cancel it.
     operation: Operation,
 }
@@ -62,8 +62,8 @@ struct OpenedRecording {
 enum InputContent {
     /// A recording and its length in bytes. Only the parts that are needed are read.
     Recording(Arc<dyn ReadAt>, u64),
-    /// Another tool's format, in memory.
-    Foreign(InputFormat, Vec<u8>),
+    /// Another tool's format, in memory, read as far as possible.
+    Foreign(InputFormat, Box<ImportedFile>),
 }
 
 /// A file of which any range can be read, from several threads.
@@ -146,27 +146,23 @@ impl Input {
         file.by_ref().take(HEAD_BYTES).read_to_end(&mut packed).map_err(io_error)?;
         if metadata.is_file() && formats::sniff(&packed) == Some(InputFormat::Recording) {
             let source = Arc::new(SeekableFile(Mutex::new(file)));
-            return Ok(Self::from_source(source, metadata.len(), true, path, limits, operation));
+            return Ok(Self::from_source(source, metadata.len(), true, path, operation));
         }
         if !may_be_input(&packed) {
             // The error comes before the rest is read, which could take long.
             return Err(unknown_format(path, &packed));
         }
-        read_to_end(file, &mut packed, limits.max_unpacked_bytes).map_err(|what| CommandError::file(path, what))?;
-        let unpacked = match formats::unpack(&packed, &limits).map_err(|error| CommandError::file(path, error))? {
-            Cow::Owned(bytes) => Some(bytes),
-            Cow::Borrowed(_) => None,
-        };
-        let bytes = unpacked.unwrap_or(packed);
-        let content = match formats::sniff(&bytes) {
-            None => return Err(unknown_format(path, &bytes)),
+        let imported = read_file(&packed, file, metadata.len(), path, &limits, &operation)?;
+        let content = match imported.format() {
+            None => return Err(unknown_format(path, &imported.into_bytes())),
             Some(InputFormat::Recording) => {
+                let bytes = imported.into_bytes();
                 let len = bytes.len() as u64;
-                return Ok(Self::from_source(Arc::new(bytes), len, false, path, limits, operation));
+                return Ok(Self::from_source(Arc::new(bytes), len, false, path, operation));
             }
-            Some(source) => InputContent::Foreign(source, bytes),
+            Some(format) => InputContent::Foreign(format, Box::new(imported)),
         };
-        Ok(Self { path: path.to_owned(), content, is_plain: false, redact: false, limits, operation })
+        Ok(Self { path: path.to_owned(), content, is_plain: false, redact: false, operation })
     }
 
     /// Recognizes the bytes of a recording. `path` is its name for messages and reports.
@@ -176,21 +172,14 @@ impl Input {
             return Err(unknown_format(path, &bytes));
         }
         let len = bytes.len() as u64;
-        Ok(Self::from_source(Arc::new(bytes), len, false, path, Limits::default(), operation))
+        Ok(Self::from_source(Arc::new(bytes), len, false, path, operation))
     }
 
     /// Returns the input with a recording of `len` bytes, which is read as needed.
-    fn from_source(
-        source: Arc<dyn ReadAt>,
-        len: u64,
-        is_plain: bool,
-        path: &Path,
-        limits: Limits,
-        operation: Operation,
-    ) -> Self {
+    fn from_source(source: Arc<dyn ReadAt>, len: u64, is_plain: bool, path: &Path, operation: Operation) -> Self {
         let source = Arc::new(CancellableSource { source, operation: operation.clone() });
         let content = InputContent::Recording(source, len);
-        Self { path: path.to_owned(), content, is_plain, redact: false, limits, operation }
+        Self { path: path.to_owned(), content, is_plain, redact: false, operation }
     }
 
     /// Sets whether placeholders replace the names of files, functions, marks and the program in
@@ -211,10 +200,11 @@ impl Input {
             InputContent::Recording(..) | InputContent::Foreign(InputFormat::Recording, _) => {
                 Format { name: FORMAT_NAME, version: Some(FORMAT_VERSION) }
             }
-            InputContent::Foreign(InputFormat::TorchPickle, bytes) => {
-                Format { name: "pytorch-pickle", version: bytes.get(1).map(|&protocol| protocol.into()) }
+            InputContent::Foreign(InputFormat::TorchPickle, file) => {
+                Format { name: "pytorch-pickle", version: file.pickle_protocol().map(u16::from) }
             }
             InputContent::Foreign(InputFormat::TorchJson, _) => Format { name: "pytorch-json", version: None },
+            InputContent::Foreign(InputFormat::KinetoTrace, _) => Format { name: "kineto-json", version: None },
             InputContent::Foreign(InputFormat::RmmLog, _) => Format { name: "rmm-csv", version: None },
             InputContent::Foreign(InputFormat::BufferTable, _) => Format { name: "buffers-csv", version: None },
         }
@@ -229,9 +219,11 @@ impl Input {
     /// Converts the input to a recording that ends with an index and passes the recording's bytes
     /// to `write`, in parts. Returns the number of events.
     pub(crate) fn write_recording(self, mut write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
-        let (source, len) = match &self.content {
-            InputContent::Foreign(_, bytes) => return self.import(bytes, write),
-            InputContent::Recording(source, len) => (Arc::clone(source), *len),
+        let (source, len) = match self.content {
+            InputContent::Foreign(_, file) => {
+                return import(*file, &self.path, self.redact, &self.operation, write);
+            }
+            InputContent::Recording(ref source, len) => (Arc::clone(source), len),
         };
         // Reads every chunk, because damaged ones must not be copied.
         let OpenedRecording { recording, intact, .. } =
@@ -272,7 +264,7 @@ impl Input {
     /// another format.
     pub(crate) fn into_buffer_table(self) -> std::result::Result<Vec<u8>, Self> {
         match self.content {
-            InputContent::Foreign(InputFormat::BufferTable, bytes) => Ok(bytes),
+            InputContent::Foreign(InputFormat::BufferTable, file) => Ok(file.into_bytes()),
             content => Err(Self { content, ..self }),
         }
     }
@@ -328,43 +320,80 @@ impl Input {
         let intact = if damage.is_some() { recording.complete_bytes() } else { len };
         Ok(OpenedRecording { recording, intact, damage })
     }
+}
 
-    /// Converts another tool's file to a recording and passes its bytes to `write`. Returns the
-    /// number of events.
-    fn import(&self, bytes: &[u8], write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
-        let file_name = self.path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-        let bar = self.operation.stage(format!("Importing {file_name}"));
-        bar.set_length(PROGRESS_STEPS);
-        let mut progress = |progress: &formats::ImportProgress| {
-            bar.set_position((progress.fraction * PROGRESS_STEPS as f64) as u64);
-            if self.operation.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+/// Reads and unpacks a file that begins with `head`, in pieces. A snapshot or a trace is read as it
+/// arrives, so that its text need not fit into memory.
+fn read_file(
+    head: &[u8],
+    mut file: File,
+    len: u64,
+    path: &Path,
+    limits: &Limits,
+    operation: &Operation,
+) -> Result<ImportedFile> {
+    let bar = operation.stage(format!("Reading {}", recording_name(path)));
+    bar.set_length(PROGRESS_STEPS);
+    let read_error = |error: formats::ReadError| CommandError::file(path, error);
+    let mut importer = Importer::new(limits, Some(len));
+    importer.push(head).map_err(read_error)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        operation.check()?;
+        let count = match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(open_error(path, &error)),
         };
-        let read = |pending: PendingSender| {
-            let begin = |info: &_| pending.begin(info);
-            formats::import(bytes, &file_name, &self.limits, &mut progress, begin).map(|(_, imported)| imported)
-        };
-        let make_writer = |info: &_| ChunkWriter::new(info, write);
-        #[cfg(feature = "export")]
-        let (imported, writer) = if self.redact {
-            let (imported, redactor) = read_on_thread(read, |info| export::redactor(info, make_writer));
-            (imported, redactor.map(Redactor::into_inner))
-        } else {
-            read_on_thread(read, make_writer)
-        };
-        #[cfg(not(feature = "export"))]
-        let (imported, writer) = read_on_thread(read, make_writer);
-        bar.finish_and_clear();
-        let imported = imported.map_err(|error| CommandError::file(&self.path, error))?;
-        for note in &imported.info.import_notes {
-            self.operation.message(format_args!("{file_name}: {note}"));
-        }
-        writer.map_or(Ok(0), |mut writer| {
-            if !self.redact {
-                writer.add_notes(&imported.info);
-            }
-            writer.finish()
-        })
+        importer.push(&piece[..count]).map_err(read_error)?;
+        bar.set_position((importer.progress().fraction * PROGRESS_STEPS as f64) as u64);
     }
+    bar.finish_and_clear();
+    importer.finish().map_err(read_error)
+}
+
+/// Converts another tool's file to a recording and passes its bytes to `write`. `path` is its name
+/// for messages and in the recording. Returns the number of events.
+fn import(
+    file: ImportedFile,
+    path: &Path,
+    redact: bool,
+    operation: &Operation,
+    write: impl FnMut(&[u8]) -> Result,
+) -> Result<u64> {
+    let file_name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    let bar = operation.stage(format!("Importing {file_name}"));
+    bar.set_length(PROGRESS_STEPS);
+    let mut progress = |progress: &formats::ImportProgress| {
+        bar.set_position((progress.fraction * PROGRESS_STEPS as f64) as u64);
+        if operation.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let read = |pending: PendingSender| {
+        let begin = |info: &_| pending.begin(info);
+        file.write(&file_name, &mut progress, begin).map(|(_, imported)| imported)
+    };
+    let make_writer = |info: &_| ChunkWriter::new(info, write);
+    #[cfg(feature = "export")]
+    let (imported, writer) = if redact {
+        let (imported, redactor) = read_on_thread(read, |info| export::redactor(info, make_writer));
+        (imported, redactor.map(Redactor::into_inner))
+    } else {
+        read_on_thread(read, make_writer)
+    };
+    #[cfg(not(feature = "export"))]
+    let (imported, writer) = read_on_thread(read, make_writer);
+    bar.finish_and_clear();
+    let imported = imported.map_err(|error| CommandError::file(path, error))?;
+    for note in &imported.info.import_notes {
+        operation.message(format_args!("{file_name}: {note}"));
+    }
+    writer.map_or(Ok(0), |mut writer| {
+        if !redact {
+            writer.add_notes(&imported.info);
+        }
+        writer.finish()
+    })
 }
 
 /// Returns true if a supported file may begin with `head`. Text formats may begin with blanks, a
@@ -398,18 +427,6 @@ fn unknown_format(path: &Path, head: &[u8]) -> CommandError {
         format!("{:?}", String::from_utf8_lossy(&head[..head.len().min(QUOTED_BYTES)]))
     };
     CommandError::file(path, format_args!("at byte 0: {what} (starts with {start})"))
-}
-
-/// Appends the rest of a file to `bytes`. Returns an error message if `bytes` would be longer than
-/// `max_bytes`.
-fn read_to_end(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> std::result::Result<(), String> {
-    let rest = (max_bytes + 1).saturating_sub(bytes.len() as u64);
-    file.take(rest).read_to_end(bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > max_bytes {
-        let limit = ByteSize(max_bytes);
-        return Err(format!("the file is longer than {limit}, the limit for this format"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

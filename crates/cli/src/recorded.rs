@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use vramscope_pool::rerun::History;
 use vramscope_pool::{RecordedConf, Settings};
-use vramscope_trace::{ByteSize, Recording};
+use vramscope_trace::{ByteSize, DeviceInfo, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::terminal;
@@ -49,6 +49,29 @@ pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSiz
         }
     }
     Ok(Settings { limit_bytes: limit.map(|ByteSize(bytes)| bytes), ..recorded.settings })
+}
+
+/// Fails if the requests of no GPU of the recording can be run again, or if `needs_sizes` is true
+/// and no GPU has requested sizes: a trace of the profiler lacks them, and often the segments.
+/// `path` is for error messages.
+pub(crate) fn check_requests(path: &Path, recording: &Recording, needs_sizes: bool) -> Result {
+    const REMEDY: &str = "record a memory snapshot, torch.cuda.memory._record_memory_history()";
+    let info = recording.info();
+    let mut described = recording.devices().filter(|id| id.is_gpu()).map(|id| info.device(id)).peekable();
+    if described.peek().is_none() {
+        return Ok(());
+    }
+    let all: Vec<Option<&DeviceInfo>> = described.collect();
+    let lacks = |lacks: fn(&DeviceInfo) -> bool| all.iter().all(|info| info.is_some_and(lacks));
+    if lacks(|info| info.segments.is_unknown()) {
+        let what = "the segments are unknown, so that the requests cannot be run again";
+        return Err(CommandError::file(path, format_args!("{what}: {REMEDY}")));
+    }
+    if needs_sizes && lacks(|info| info.lacks_requested) {
+        let what = "it has the sizes of blocks, not of requests, and no streams, so that nothing can be verified";
+        return Err(CommandError::file(path, format_args!("{what}: {REMEDY}")));
+    }
+    Ok(())
 }
 
 /// Returns the histories (uninterrupted sequences of events) of a recording's devices; a device has

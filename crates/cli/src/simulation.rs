@@ -34,6 +34,7 @@ pub(crate) fn workloads(
     limits: &LimitArguments,
     operation: &Operation,
 ) -> Result<Vec<DeviceWorkload>> {
+    recorded::check_requests(path, recording, false)?;
     let settings = recorded::settings(path, recording, limits.limit_bytes)?;
     let histories = first_histories(path, recording, operation)?;
     let workload = |history| device_workload(path, recording, history, &settings, limits);

@@ -51,7 +51,7 @@ pub fn import<S: Sink>(
     begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<(S, ImportSummary), ReadError> {
     let format = sniff(bytes);
-    if format != Some(InputFormat::TorchPickle) {
+    if !matches!(format, Some(InputFormat::TorchPickle | InputFormat::KinetoTrace)) {
         let mut reporter = ProgressReporter::new(ImportProgress::default(), progress);
         return import_whole(bytes, format, name, limits, &mut reporter, begin);
     }

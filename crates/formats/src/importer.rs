@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use vramscope_trace::{RecordingInfo, Sink};
+use vramscope_trace::{ByteSize, RecordingInfo, Sink};
 
 use crate::conversion::{import_whole, write_snapshot};
 use crate::decompress::Unpacked;
 use crate::error::ReadError;
 use crate::html::recording_in_html;
+use crate::kineto::{self, KinetoReader};
 use crate::limits::Limits;
 use crate::progress::{ImportPhase, ImportProgress, ProgressReporter};
 use crate::sniff::{InputFormat, is_pickle, sniff};
@@ -15,6 +16,10 @@ use crate::summary::ImportSummary;
 use crate::torch::pickle::PickleReader;
 use crate::torch::snapshot::Snapshot;
 use crate::unpack::Unpacker;
+
+/// Number of bytes within which a profiler trace is recognized, so that other files are not
+/// searched again and again.
+const MAX_TRACE_HEAD: usize = 1 << 18;
 
 /// Unpacks and reads a file of any supported format while its bytes arrive.
 ///
@@ -43,13 +48,19 @@ pub struct Importer {
     unpacker: Unpacker,
     content: UnpackedContent,
     progress: ImportProgress,
+    /// The protocol of a pickle.
+    pickle_protocol: Option<u8>,
 }
 
 /// The unpacked content of a file that is arriving: read as a pickle, or kept as bytes.
 enum UnpackedContent {
     /// A pickle, read as it arrives.
     Pickle(Box<PickleReader>),
-    /// Any other file, or too few bytes to recognize a pickle.
+    /// A profiler trace, read as it arrives.
+    Trace(Box<KinetoReader>),
+    /// Too few bytes to recognize one of these.
+    Head(Vec<u8>),
+    /// Any other file.
     Bytes(Vec<u8>),
 }
 
@@ -61,8 +72,9 @@ impl Importer {
             limits: *limits,
             total_bytes,
             unpacker: Unpacker::new(limits),
-            content: UnpackedContent::Bytes(Vec::new()),
+            content: UnpackedContent::Head(Vec::new()),
             progress: ImportProgress::default(),
+            pickle_protocol: None,
         }
     }
 
@@ -75,7 +87,7 @@ impl Importer {
         let mut rest = bytes;
         loop {
             let unpacked = self.unpacker.unpack(&mut rest, self.content.buffer_mut())?;
-            self.content.read(&self.limits)?;
+            self.read_content()?;
             if unpacked == Unpacked::All {
                 break;
             }
@@ -86,7 +98,11 @@ impl Importer {
                 self.progress.entries = reader.entries();
                 ImportPhase::Reading
             }
-            UnpackedContent::Bytes(_) => ImportPhase::Receiving,
+            UnpackedContent::Trace(reader) => {
+                self.progress.entries = reader.entries();
+                ImportPhase::Reading
+            }
+            UnpackedContent::Head(_) | UnpackedContent::Bytes(_) => ImportPhase::Receiving,
         };
         self.progress.advance(phase, self.progress.read_bytes, self.total_bytes.unwrap_or(0));
         Ok(())
@@ -104,15 +120,34 @@ impl Importer {
     /// If the file is damaged or cut off, or reading it takes more than the limits allow.
     pub fn finish(mut self) -> Result<ImportedFile, ReadError> {
         self.unpacker.finish(self.content.buffer_mut())?;
-        self.content.read(&self.limits)?;
+        self.read_content()?;
         let content = match self.content {
             UnpackedContent::Pickle(reader) => FileContent::Snapshot(Box::new(reader.finish()?)),
-            UnpackedContent::Bytes(bytes) => {
+            UnpackedContent::Trace(reader) => FileContent::Trace(reader),
+            UnpackedContent::Head(bytes) | UnpackedContent::Bytes(bytes) => {
                 let bytes = recording_in_html(&bytes, &self.limits)?.unwrap_or(bytes);
-                FileContent::Bytes(sniff(&bytes), bytes)
+                match sniff(&bytes) {
+                    Some(InputFormat::KinetoTrace) => {
+                        let mut reader = Box::new(KinetoReader::new(&self.limits));
+                        *reader.buffer_mut() = bytes;
+                        FileContent::Trace(reader)
+                    }
+                    format => FileContent::Bytes(format, bytes),
+                }
             }
         };
-        Ok(ImportedFile { limits: self.limits, progress: self.progress, content })
+        let Self { limits, progress, pickle_protocol, .. } = self;
+        Ok(ImportedFile { limits, progress, content, pickle_protocol })
+    }
+
+    /// Reads the bytes that were appended to the buffer, if the file can be read as it arrives.
+    fn read_content(&mut self) -> Result<(), ReadError> {
+        if let UnpackedContent::Head(bytes) = &self.content
+            && is_pickle(bytes)
+        {
+            self.pickle_protocol = bytes.get(1).copied();
+        }
+        self.content.read(&self.limits)
     }
 }
 
@@ -121,22 +156,36 @@ impl UnpackedContent {
     fn buffer_mut(&mut self) -> &mut Vec<u8> {
         match self {
             Self::Pickle(reader) => reader.buffer_mut(),
-            Self::Bytes(bytes) => bytes,
+            Self::Trace(reader) => reader.buffer_mut(),
+            Self::Head(bytes) | Self::Bytes(bytes) => bytes,
         }
     }
 
-    /// Reads the bytes that were appended to the buffer, if the file is a pickle.
+    /// Reads the bytes that were appended to the buffer, if the file is a pickle or a trace.
     fn read(&mut self, limits: &Limits) -> Result<(), ReadError> {
-        if let Self::Bytes(bytes) = self
-            && is_pickle(bytes)
-        {
-            let mut reader = Box::new(PickleReader::new(limits));
-            *reader.buffer_mut() = std::mem::take(bytes);
-            *self = Self::Pickle(reader);
+        if let Self::Head(bytes) = self {
+            let is_trace = kineto::is_trace(&bytes[..bytes.len().min(MAX_TRACE_HEAD)]);
+            if is_pickle(bytes) {
+                let mut reader = Box::new(PickleReader::new(limits));
+                *reader.buffer_mut() = std::mem::take(bytes);
+                *self = Self::Pickle(reader);
+            } else if is_trace == Some(true) {
+                let mut reader = Box::new(KinetoReader::new(limits));
+                *reader.buffer_mut() = std::mem::take(bytes);
+                *self = Self::Trace(reader);
+            } else if bytes.len() > 1 && is_trace == Some(false) || bytes.len() >= MAX_TRACE_HEAD {
+                *self = Self::Bytes(std::mem::take(bytes));
+            }
         }
         match self {
             Self::Pickle(reader) => reader.run(),
-            Self::Bytes(_) => Ok(()),
+            Self::Trace(reader) => reader.run(),
+            Self::Head(bytes) | Self::Bytes(bytes) if bytes.len() as u64 > limits.max_unpacked_bytes => {
+                let limit = ByteSize(limits.max_unpacked_bytes);
+                let problem = format!("the file is longer than {limit}, the limit for this format");
+                Err(ReadError::at(bytes.len(), problem))
+            }
+            Self::Head(_) | Self::Bytes(_) => Ok(()),
         }
     }
 }
@@ -146,12 +195,15 @@ pub struct ImportedFile {
     limits: Limits,
     progress: ImportProgress,
     content: FileContent,
+    pickle_protocol: Option<u8>,
 }
 
 /// The content of a complete file: a snapshot that was read, or unpacked bytes.
 enum FileContent {
     /// A pickled snapshot.
     Snapshot(Box<Snapshot>),
+    /// A profiler trace.
+    Trace(Box<KinetoReader>),
     /// The unpacked bytes of any other file, and their format if it is known.
     Bytes(Option<InputFormat>, Vec<u8>),
 }
@@ -162,15 +214,23 @@ impl ImportedFile {
     pub fn format(&self) -> Option<InputFormat> {
         match &self.content {
             FileContent::Snapshot(_) => Some(InputFormat::TorchPickle),
+            FileContent::Trace(_) => Some(InputFormat::KinetoTrace),
             FileContent::Bytes(format, _) => *format,
         }
     }
 
-    /// Returns the unpacked bytes of the file; empty for a pickle, whose bytes were dropped.
+    /// Returns the protocol of a pickle; `None` for other formats.
+    #[must_use]
+    pub fn pickle_protocol(&self) -> Option<u8> {
+        self.pickle_protocol
+    }
+
+    /// Returns the unpacked bytes of the file; empty for a pickle or a trace, whose bytes were
+    /// dropped.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         match self.content {
-            FileContent::Snapshot(_) => Vec::new(),
+            FileContent::Snapshot(_) | FileContent::Trace(_) => Vec::new(),
             FileContent::Bytes(_, bytes) => bytes,
         }
     }
@@ -194,6 +254,7 @@ impl ImportedFile {
         let mut reporter = ProgressReporter::new(self.progress, progress);
         match self.content {
             FileContent::Snapshot(snapshot) => write_snapshot(*snapshot, name, &mut reporter, begin),
+            FileContent::Trace(reader) => kineto::write(*reader, name, &mut reporter, begin),
             FileContent::Bytes(format, bytes) => import_whole(&bytes, format, name, &self.limits, &mut reporter, begin),
         }
     }

@@ -50,6 +50,7 @@ pub mod export;
 mod html;
 mod import;
 mod importer;
+mod kineto;
 mod limits;
 mod progress;
 mod rmm;

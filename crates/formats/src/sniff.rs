@@ -1,6 +1,7 @@
 //! Recognizes formats by the first bytes of a file.
 
 use crate::buffers::is_buffer_table;
+use crate::kineto;
 use crate::rmm::log::{COLUMNS, COMMENT};
 
 /// A file format that this crate recognizes. [`import()`](crate::import()) reads all of them except
@@ -14,6 +15,8 @@ pub enum InputFormat {
     TorchPickle,
     /// A PyTorch snapshot as JSON.
     TorchJson,
+    /// A trace of `torch.profiler` (Kineto) as JSON.
+    KinetoTrace,
     /// The CSV log of RMM's `logging_resource_adaptor`.
     RmmLog,
     /// A table of buffers to place, as MiniMalloc reads it.
@@ -48,6 +51,7 @@ pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
         return Some(InputFormat::BufferTable);
     }
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') if kineto::is_trace(text) == Some(true) => Some(InputFormat::KinetoTrace),
         Some(b'{' | b'[') => Some(InputFormat::TorchJson),
         _ => None,
     }

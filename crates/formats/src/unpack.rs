@@ -219,7 +219,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// If the packed data is damaged or cut off, or unpacks to more than the limit.
-    pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> Result<(), ReadError> {
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), ReadError> {
         if self.decoder.is_none() {
             let packing = Packing::of(&self.head, true).unwrap_or(Packing::None);
             self.start(packing)?;

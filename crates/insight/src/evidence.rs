@@ -24,6 +24,10 @@ pub enum Evidence {
     /// Counters that are possible: the peak of the allocated bytes is not above that of the
     /// reserved bytes.
     Counters,
+    /// The segments, recorded or inferred.
+    Segments,
+    /// The streams and pools of requests, and when frees complete.
+    Streams,
     /// Enough steps of training or inference to compare.
     Steps,
     /// The free memory of the device over time.
@@ -43,6 +47,8 @@ impl Evidence {
             Self::Stacks => "no call stacks",
             Self::ProgramFrames => "no frames of the program in its call stacks",
             Self::Counters => "counters that contradict each other: more bytes are allocated than reserved",
+            Self::Segments => "no segments",
+            Self::Streams => "no streams",
             Self::Steps => "too few steps to compare",
             Self::DeviceMemory => "no samples of the device's free memory",
             Self::Reproduction => "a history that the simulation does not reproduce",
@@ -58,6 +64,10 @@ impl Evidence {
             Self::Stacks => "Record with stacks: `torch.cuda.memory._record_memory_history(stacks=\"python\")`.",
             Self::ProgramFrames => "Record with Python stacks: `vramscope run train.py`.",
             Self::Counters => "Record the whole run with `vramscope run train.py`.",
+            Self::Segments | Self::Streams => {
+                "Record a memory snapshot: `torch.cuda.memory._record_memory_history()`. A trace of the profiler has \
+                 neither segments nor streams."
+            }
             Self::Steps => "Call `vramscope.mark(\"step\")` in each step, and record at least 6 steps.",
             Self::DeviceMemory => {
                 "Use a pool of vramscope, which samples the device's memory. With PyTorch's pool, it is known only \
@@ -86,6 +96,7 @@ impl DeviceEvidence {
         let is_complete = recording.first_event() == 0
             && recording.lost_events() == 0
             && info.device(device).is_none_or(|info| info.history_complete);
+        let described = info.device(device);
         let has_history = events >= if is_complete { 1 } else { MIN_LATE_EVENTS };
         let stacks = RecordedStacks::new(definitions);
         let mut sites = (1..=definitions.site_count()).filter_map(|site| u32::try_from(site).ok()).map(SiteId);
@@ -100,6 +111,8 @@ impl DeviceEvidence {
             (Evidence::Stacks, stacks.has_stacks()),
             (Evidence::ProgramFrames, has_program_frames),
             (Evidence::Counters, are_possible),
+            (Evidence::Segments, described.is_none_or(|info| !info.segments.is_unknown())),
+            (Evidence::Streams, described.is_none_or(|info| !info.lacks_streams)),
             (Evidence::Steps, has_steps),
             (Evidence::DeviceMemory, memory_samples > 1),
         ];

@@ -7,20 +7,30 @@ use std::fmt;
 
 use crate::site::{SiteId, StringId};
 
-/// A device: a GPU, identified by the index (from 0) that the recorded program used for it, or
-/// pinned host memory. It is displayed as `device 0` or `pinned host memory`.
+/// A device: a GPU, identified by the index (from 0) that the recorded program used for it, pinned
+/// host memory, or ordinary memory of the host. It is displayed as `device 0`, `pinned host memory`
+/// or `CPU memory`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
 impl DeviceId {
     /// Pinned host memory, which PyTorch's host allocator also manages in segments and blocks.
     pub const HOST: Self = Self(u16::MAX);
+    /// Ordinary memory of the host, which profiler traces contain.
+    pub const CPU: Self = Self(u16::MAX - 1);
+
+    /// Returns true for a GPU, false for memory of the host.
+    #[must_use]
+    pub const fn is_gpu(self) -> bool {
+        self.0 < Self::CPU.0
+    }
 }
 
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::HOST => f.pad("pinned host memory"),
+            Self::CPU => f.pad("CPU memory"),
             Self(number) => f.pad(&format!("device {number}")),
         }
     }

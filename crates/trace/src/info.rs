@@ -100,6 +100,37 @@ impl RecordingInfo {
     }
 }
 
+/// Where the segments of a device come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SegmentSource {
+    /// The source lists them.
+    #[default]
+    Recorded,
+    /// They were inferred: the allocator's rules explain all totals of the source.
+    Inferred,
+    /// They are unknown. Ranges of addresses that blocks have used stand for them, and reserved
+    /// memory whose address is unknown is a range of its own.
+    Unknown,
+    /// A value of a later version, which this one treats as unknown.
+    #[serde(other)]
+    Other,
+}
+
+impl SegmentSource {
+    /// Returns true if the source lists the segments.
+    #[must_use]
+    pub const fn is_recorded(&self) -> bool {
+        matches!(self, Self::Recorded)
+    }
+
+    /// Returns true if the segments are neither recorded nor inferred.
+    #[must_use]
+    pub const fn is_unknown(self) -> bool {
+        matches!(self, Self::Unknown | Self::Other)
+    }
+}
+
 /// Metadata of one device of a recording: name, memory size, process, and whether its history is
 /// complete.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +149,15 @@ pub struct DeviceInfo {
     /// Not 0 for a history that began late, if its source lacks the sizes of blocks that were
     /// allocated before it and freed during it.
     pub uncertain_events: u64,
+    /// Whether only the sizes of blocks are known: a block's requested size is its size.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_requested: bool,
+    /// Whether streams are unknown: all events have stream 0.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_streams: bool,
+    /// Where the segments come from.
+    #[serde(skip_serializing_if = "SegmentSource::is_recorded")]
+    pub segments: SegmentSource,
     /// The rank of the device's process, if several processes were recorded and it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
@@ -128,12 +168,18 @@ pub struct DeviceInfo {
 
 impl fmt::Debug for DeviceInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, name, total_bytes, history_complete, uncertain_events, rank, process } = self;
+        let Self { device, name, total_bytes, history_complete, uncertain_events, rank, process, .. } = self;
         let mut debug = f.debug_struct("DeviceInfo");
         debug.field("device", device).field("name", name).field("total_bytes", total_bytes);
         debug.field("history_complete", history_complete).field("uncertain_events", uncertain_events);
         // Omitted if absent, as in the header chunk, so that golden files from before these fields
         // existed stay valid.
+        if self.lacks_requested || self.lacks_streams {
+            debug.field("lacks_requested", &self.lacks_requested).field("lacks_streams", &self.lacks_streams);
+        }
+        if !self.segments.is_recorded() {
+            debug.field("segments", &self.segments);
+        }
         if let Some(rank) = rank {
             debug.field("rank", rank);
         }

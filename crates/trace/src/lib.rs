@@ -120,7 +120,7 @@ pub use event::{
     Annotation, AnnotationStage, DeviceId, Event, EventKind, EventType, MempoolId, PoolKey, PoolKind, Relabel, StreamId,
 };
 pub use indexed_encoder::IndexedEncoder;
-pub use info::{DeviceInfo, RecordingInfo};
+pub use info::{DeviceInfo, RecordingInfo, SegmentSource};
 pub use lifetimes::{
     Allocation, AllocationOrigin, AllocationRow, AllocationSums, DeviceLifetimes, EventTime, Lifetime, LifetimeChange,
     LifetimeEnding, LifetimeSummary, LifetimeTracker, Lifetimes, LifetimesBuilder, LifetimesReader, MomentTimes,

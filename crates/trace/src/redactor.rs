@@ -121,11 +121,15 @@ fn redacted(info: &RecordingInfo, alloc_conf: String) -> RecordingInfo {
         name: match DeviceId(device.device) {
             _ if device.name.is_empty() => String::new(),
             DeviceId::HOST => "host".to_owned(),
+            DeviceId::CPU => "cpu".to_owned(),
             DeviceId(number) => format!("device_{number}"),
         },
         total_bytes: device.total_bytes,
         history_complete: device.history_complete,
         uncertain_events: device.uncertain_events,
+        lacks_requested: device.lacks_requested,
+        lacks_streams: device.lacks_streams,
+        segments: device.segments,
         rank: device.rank,
         // Contains the name of the program.
         process: String::new(),

@@ -68,6 +68,7 @@ struct Divergence {
 /// with the recorded ones. Returns true if all of them match.
 pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
     let recording = Input::open(&arguments.file)?.into_recording()?;
+    recorded::check_requests(&arguments.file, &recording, true)?;
     let settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
     let mut devices: Vec<DeviceReport> = Vec::new();
     for history in recorded::histories(&arguments.file, &recording)? {

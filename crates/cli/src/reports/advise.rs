@@ -109,6 +109,7 @@ impl Advised {
         limits: &LimitArguments,
         operation: &Operation,
     ) -> Result<Self> {
+        recorded::check_requests(path, recording, false)?;
         let settings = recorded::settings(path, recording, limits.limit_bytes)?;
         let histories = simulation::first_histories(path, recording, operation)?;
         // Clones of a history share its events.

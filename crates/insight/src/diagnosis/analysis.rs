@@ -163,7 +163,7 @@ fn apply_rules(
         findings.retain(|one| examined.evidence.missing(Rule::of(one.problem).needs()).is_empty());
         return AppliedRules { findings, unproven, examined };
     }
-    if context.device == DeviceId::HOST {
+    if !context.device.is_gpu() {
         // The other rules are about the allocator of device memory.
         findings.extend(failures(context, autopsy, &[]));
         findings.extend(growth::find(context, lines));

@@ -126,11 +126,12 @@ impl Rule {
     /// Returns the evidence without which the rule has no answer.
     #[must_use]
     pub const fn needs(self) -> &'static [Evidence] {
-        use Evidence::{Beginning, Counters, DeviceMemory, History, Stacks, Steps};
+        use Evidence::{Beginning, Counters, DeviceMemory, History, Segments, Stacks, Steps, Streams};
         match self {
             Self::Failures | Self::Temporaries | Self::Dominant | Self::Pinned => &[History],
-            Self::Waste | Self::Segments | Self::Streams => &[History, Counters],
-            Self::PrivatePools => &[Counters],
+            Self::Waste | Self::Segments => &[History, Counters, Segments],
+            Self::Streams => &[History, Counters, Streams],
+            Self::PrivatePools => &[Counters, Segments, Streams],
             Self::Growth | Self::Exceptions => &[History, Steps],
             Self::DeadWeight => &[History, Stacks, Steps],
             Self::OptimizerStep | Self::Copies | Self::Evaluation | Self::LayerBuffers => &[History, Stacks],

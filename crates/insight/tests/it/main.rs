@@ -14,6 +14,7 @@ mod example_recordings;
 mod failures;
 mod flame;
 mod history;
+mod kineto;
 mod leaks;
 mod matching;
 mod memory_summary;

@@ -78,7 +78,8 @@ impl History {
     /// one for each part of the recording between these gaps; each begins with the memory state
     /// after a gap.
     ///
-    /// Pinned host memory is skipped, because its allocator has other rules.
+    /// Memory of the host is skipped, because its allocator has other rules, and devices whose
+    /// segments are unknown: their requests cannot be told from what was there before.
     ///
     /// # Errors
     /// [`FormatError`] if a chunk cannot be decoded. This does not happen for a [`Recording`] that
@@ -88,8 +89,11 @@ impl History {
         let mut builders = BTreeMap::new();
         let (first, end) = (recording.first_event(), recording.end_event());
         let start_state = replay.seek(recording, first)?.clone();
-        for device in recording.devices().filter(|&device| device != DeviceId::HOST) {
+        for device in recording.devices().filter(|device| device.is_gpu()) {
             let info = recording.info().device(device);
+            if info.is_some_and(|info| info.segments.is_unknown()) {
+                continue;
+            }
             let start = start_state.device(device).cloned().unwrap_or_default();
             let total_bytes = info.map_or(0, |info| info.total_bytes);
             let uncertain_events = info.map_or(0, |info| info.uncertain_events);
