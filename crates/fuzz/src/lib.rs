@@ -27,6 +27,7 @@ mod recording_bytes;
 mod recordings;
 mod seeds;
 pub mod structured_input;
+mod traces;
 
 pub use autopsies::autopsy;
 pub use buffers::buffers;
@@ -36,6 +37,7 @@ pub use mutate::mutate;
 pub use random::Random;
 pub use readers::{json, page_link, pickle, rmm, settings, unpack};
 pub use recordings::{chunks, consistency, encoder, index, recording};
+pub use traces::kineto;
 
 /// A fuzz target: a function of arbitrary bytes, with its seeds and words.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,7 @@ pub struct Target {
 }
 
 /// All targets: each has a name, the function, seeds, and words to insert.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "recording", run: recording, seeds: seeds::files, words: &[] },
     Target { name: "chunks", run: chunks, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
     Target { name: "live_recording", run: live_recording, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
@@ -63,6 +65,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "autopsy", run: autopsy, seeds: seeds::failing_programs, words: REPEATS },
     Target { name: "pickle", run: pickle, seeds: seeds::pickles, words: KEYS },
     Target { name: "json", run: json, seeds: seeds::jsons, words: KEYS },
+    Target { name: "kineto", run: kineto, seeds: traces::seeds, words: TRACE_WORDS },
     Target { name: "rmm", run: rmm, seeds: seeds::rmm_logs, words: LOG_WORDS },
     Target { name: "buffers", run: buffers, seeds: seeds::buffer_tables, words: BUFFER_COLUMNS },
     Target { name: "unpack", run: unpack, seeds: seeds::packed, words: MAGIC },
@@ -90,6 +93,19 @@ const CHUNK_MARKERS: &[&[u8]] =
 /// Calls of a generated program: three repetitions of the calls before them, and a request of
 /// 8 MiB.
 const REPEATS: &[&[u8]] = &[b"\x07\x2f", b"\x07\x57", b"\x07\xff", b"\x50\xff"];
+
+/// Keys and values of profiler traces.
+const TRACE_WORDS: &[&[u8]] = &[
+    br#""traceEvents":["#,
+    br#""[memory]""#,
+    br#""Bytes":"#,
+    br#""Addr":"#,
+    br#""Total Allocated":"#,
+    br#""Total Reserved":"#,
+    br#""ph":"X","cat":"cpu_op","#,
+    br#""cat":"python_function","#,
+    br#""ts":1.5,"#,
+];
 
 /// Words, pointers, times and line ends in RMM logs.
 const LOG_WORDS: &[&[u8]] =

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use vramscope_formats::{ImportProgress, Importer, Limits, import, sniff};
+use vramscope_formats::{ImportProgress, Importer, InputFormat, Limits, import, sniff};
 use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{Event, MemoryState, Sink};
 use vramscope_viewer::link::Link;
@@ -32,7 +32,7 @@ impl Sink for StateTracker {
 
 /// Imports `bytes` and checks that progress, number of events and state agree. An import error is
 /// no failure.
-fn read(bytes: &[u8]) {
+pub(crate) fn read(bytes: &[u8]) {
     let mut last = 0.0;
     let mut progress = |progress: &ImportProgress| {
         let fraction = progress.fraction;
@@ -89,7 +89,7 @@ pub fn unpack(data: &[u8]) {
         let mut importer = Importer::new(&limits, None);
         let in_pieces = bytes.chunks(7).try_for_each(|piece| importer.push(piece)).and_then(|()| importer.finish());
         if let (Ok(file), Ok(unpacked)) = (in_pieces, unpacked)
-            && file.format() != Some(vramscope_formats::InputFormat::TorchPickle)
+            && !matches!(file.format(), Some(InputFormat::TorchPickle | InputFormat::KinetoTrace))
         {
             assert!(file.into_bytes() == *unpacked, "pieces unpack to the same bytes");
         }

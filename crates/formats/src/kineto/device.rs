@@ -98,7 +98,7 @@ impl DeviceConverter {
     ) -> Result<Self, LimitExceeded> {
         let mut converter = Self::empty();
         for &(address, size) in &start.blocks {
-            if converter.used.evict(address, address + size).is_some() {
+            while converter.used.evict(address, address + size).is_some() {
                 converter.contradictions += 1;
             }
             converter.used.allocate((address, address + size), budget, |_, _| {})?;

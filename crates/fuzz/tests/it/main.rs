@@ -67,5 +67,5 @@ macro_rules! targets {
 
 targets!(
     recording chunks live_recording index consistency encoder analyses pool_rerun
-    autopsy pickle json rmm buffers unpack round_trip settings page_link
+    autopsy pickle json kineto rmm buffers unpack round_trip settings page_link
 );
