@@ -415,18 +415,8 @@ fn open_error(path: &Path, error: &io::Error) -> CommandError {
 
 /// Returns the error for a file of no supported format that begins with `head`.
 fn unknown_format(path: &Path, head: &[u8]) -> CommandError {
-    /// Number of bytes from the file's start that the error message quotes.
-    const QUOTED_BYTES: usize = 8;
-    if head.is_empty() {
-        return CommandError::file(path, "at byte 0: the file is empty; save or copy it again");
-    }
-    let what = "not a vramscope recording, an HTML export of one, a PyTorch snapshot or an RMM log";
-    let start = if head.starts_with(b"PK") {
-        "\"PK\", like a ZIP archive or a file of torch.save".to_owned()
-    } else {
-        format!("{:?}", String::from_utf8_lossy(&head[..head.len().min(QUOTED_BYTES)]))
-    };
-    CommandError::file(path, format_args!("at byte 0: {what} (starts with {start})"))
+    let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    CommandError::file(path, format_args!("at byte 0: {}", formats::unsupported_file(head, &name)))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::torch::json;
 use crate::torch::rebuild::{DeviceHistory, SiteInterner};
 use crate::torch::snapshot::{AnnotationRow, Snapshot};
 use crate::unpack::is_packed;
+use crate::unsupported::unsupported_file;
 
 /// Number of events between two calls of the caller's progress function.
 const PROGRESS_EVENTS: u64 = 1 << 14;
@@ -51,10 +52,7 @@ pub(crate) fn import_whole<S: Sink>(
             Err(ReadError::at(0, "this is a table of buffers, not a recording: place them with vramscope pack"))
         }
         _ if is_packed(bytes) => Err(ReadError::at(0, "this file is compressed: decompress it first")),
-        _ => Err(ReadError::at(
-            0,
-            "unknown format: expected a PyTorch snapshot (a pickle of protocol 2 to 5, or JSON) or an RMM log",
-        )),
+        _ => Err(ReadError::at(0, unsupported_file(bytes, name))),
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn is_html(bytes: &[u8]) -> bool {
 
 /// Returns the byte offset of the first occurrence of `pattern` in `bytes`; `None` if it does not
 /// occur. The pattern must not be empty.
-fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+pub(crate) fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     bytes.windows(pattern.len()).position(|window| window == pattern)
 }
 

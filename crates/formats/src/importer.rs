@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 
 use vramscope_trace::{ByteSize, RecordingInfo, Sink};
 
+use crate::contained::contained_file;
 use crate::conversion::{import_whole, write_snapshot};
 use crate::decompress::Unpacked;
 use crate::error::ReadError;
-use crate::html::recording_in_html;
 use crate::kineto::{self, KinetoReader};
 use crate::limits::Limits;
 use crate::progress::{ImportPhase, ImportProgress, ProgressReporter};
@@ -15,7 +15,7 @@ use crate::sniff::{InputFormat, is_pickle, sniff};
 use crate::summary::ImportSummary;
 use crate::torch::pickle::PickleReader;
 use crate::torch::snapshot::Snapshot;
-use crate::unpack::Unpacker;
+use crate::unpack::{MAX_NESTED, Unpacker, nested_too_deep};
 
 /// Number of bytes within which a profiler trace is recognized, so that other files are not
 /// searched again and again.
@@ -50,6 +50,8 @@ pub struct Importer {
     progress: ImportProgress,
     /// The protocol of a pickle.
     pickle_protocol: Option<u8>,
+    /// Number of archives or pages that may still be one inside of the other.
+    nested: u32,
 }
 
 /// The unpacked content of a file that is arriving: read as a pickle, or kept as bytes.
@@ -75,6 +77,7 @@ impl Importer {
             content: UnpackedContent::Head(Vec::new()),
             progress: ImportProgress::default(),
             pickle_protocol: None,
+            nested: MAX_NESTED,
         }
     }
 
@@ -125,7 +128,14 @@ impl Importer {
             UnpackedContent::Pickle(reader) => FileContent::Snapshot(Box::new(reader.finish()?)),
             UnpackedContent::Trace(reader) => FileContent::Trace(reader),
             UnpackedContent::Head(bytes) | UnpackedContent::Bytes(bytes) => {
-                let bytes = recording_in_html(&bytes, &self.limits)?.unwrap_or(bytes);
+                if let Some(inner) = contained_file(&bytes, &self.limits)? {
+                    drop(bytes);
+                    let nested = self.nested.checked_sub(1).ok_or_else(nested_too_deep)?;
+                    let mut importer = Self { nested, ..Self::new(&self.limits, None) };
+                    importer.push(&inner)?;
+                    drop(inner);
+                    return Ok(ImportedFile { progress: self.progress, ..importer.finish()? });
+                }
                 match sniff(&bytes) {
                     Some(InputFormat::KinetoTrace) => {
                         let mut reader = Box::new(KinetoReader::new(&self.limits));

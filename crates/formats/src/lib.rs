@@ -42,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod contained;
 mod conversion;
 mod decompress;
 mod error;
@@ -58,6 +59,7 @@ mod sniff;
 mod summary;
 mod torch;
 mod unpack;
+mod unsupported;
 
 pub use buffers::{BufferRow, BufferTable};
 pub use error::ReadError;
@@ -71,3 +73,4 @@ pub use summary::ImportSummary;
 pub use torch::live::{LiveDevice, LiveEntry, LiveSnapshot};
 pub use torch::snapshot::TraceAction;
 pub use unpack::{is_packed, unpack};
+pub use unsupported::unsupported_file;

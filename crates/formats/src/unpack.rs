@@ -1,10 +1,11 @@
-//! Unpacks files that contain another file: gzip, zstd and HTML exports.
+//! Unpacks files that contain another file: gzip, zstd, ZIP archives and HTML pages.
 
 use std::borrow::Cow;
 
+use crate::contained::{ZIP_MAGIC, contained_file};
 use crate::decompress::{GzipDecoder, STEP_BYTES, UnpackError, Unpacked, ZstdDecoder, is_skippable_frame, skip_frames};
 use crate::error::ReadError;
-use crate::html::{is_html, recording_in_html};
+use crate::html::is_html;
 use crate::limits::Limits;
 
 /// The first bytes of every gzip member.
@@ -12,19 +13,25 @@ const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// The first bytes of every zstd frame, little-endian `0xFD2FB528`.
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
+/// Maximum number of archives or pages that are one inside of the other.
+pub(crate) const MAX_NESTED: u32 = 2;
+
 /// Returns true if a file that begins with `head` may have to be [unpacked](unpack()) before it is
 /// read; false if it can be read as it is.
 ///
-/// HTML documents are included, because they may be exports of vramscope.
+/// HTML documents are included, because they may be exports of vramscope, or pages of PyTorch's
+/// `_memory_viz`.
 #[must_use]
 pub fn is_packed(head: &[u8]) -> bool {
-    head.starts_with(GZIP_MAGIC) || head.starts_with(ZSTD_MAGIC) || is_skippable_frame(head) || is_html(head)
+    let is_magic = |magic: &[u8]| head.starts_with(magic);
+    is_magic(GZIP_MAGIC) || is_magic(ZSTD_MAGIC) || is_magic(ZIP_MAGIC) || is_skippable_frame(head) || is_html(head)
 }
 
-/// Unpacks a gzip or zstd file or an HTML export; returns any other input unchanged.
+/// Unpacks a gzip or zstd file, the one recording in a ZIP archive, an HTML export, or the snapshot in
+/// a page of PyTorch's `_memory_viz`; returns any other input unchanged.
 ///
-/// An HTML export may itself be compressed. An HTML document without a recording is returned
-/// unchanged.
+/// Archives and pages may themselves be compressed, and contain compressed files. An HTML document
+/// without a recording is returned unchanged.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -41,6 +48,11 @@ pub fn is_packed(head: &[u8]) -> bool {
 /// If the packed data is damaged or cut off, or unpacks to more than
 /// [`Limits::max_unpacked_bytes`].
 pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, ReadError> {
+    unpack_nested(bytes, limits, MAX_NESTED)
+}
+
+/// Unpacks a file that may contain `nested` archives or pages one inside of the other.
+fn unpack_nested<'a>(bytes: &'a [u8], limits: &Limits, nested: u32) -> Result<Cow<'a, [u8]>, ReadError> {
     let unpacked = match Packing::of(bytes, true) {
         Some(Packing::None) | None => Cow::Borrowed(bytes),
         Some(_) => {
@@ -50,10 +62,16 @@ pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, Rea
             Cow::Owned(unpacked)
         }
     };
-    Ok(match recording_in_html(&unpacked, limits)? {
-        Some(recording) => Cow::Owned(recording),
-        None => unpacked,
-    })
+    match contained_file(&unpacked, limits)? {
+        Some(_) if nested == 0 => Err(nested_too_deep()),
+        Some(inner) => Ok(Cow::Owned(unpack_nested(&inner, limits, nested - 1)?.into_owned())),
+        None => Ok(unpacked),
+    }
+}
+
+/// Returns the error for archives inside of archives.
+pub(crate) fn nested_too_deep() -> ReadError {
+    ReadError::at(0, "this file contains archives inside of archives: unpack it first")
 }
 
 /// The compression of a file: none, gzip or zstd.

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use vramscope_formats::{ImportProgress, ImportSummary, Importer, InputFormat, Limits, ReadError};
+use vramscope_formats::{ImportProgress, ImportSummary, Importer, InputFormat, Limits, ReadError, unsupported_file};
 use vramscope_trace::{Encoder, Event, RecordingInfo, Sink};
 
 /// Number of events after which finished chunks of the recording are passed on.
@@ -14,12 +14,9 @@ const PART_BYTES: usize = 1 << 20;
 /// Why a file cannot be converted to a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// There are no bytes.
-    #[error("the file is empty; save or copy it again")]
-    Empty,
-    /// The first bytes are of no known format.
-    #[error("not a vramscope recording, an HTML export of one, a PyTorch memory snapshot or an RMM log")]
-    UnknownFormat,
+    /// The file is of no format that is read: what it is, and what to do.
+    #[error("{0}")]
+    Unsupported(String),
     /// The progress function has stopped the import.
     #[error("the import was cancelled")]
     Cancelled,
@@ -56,14 +53,13 @@ impl From<ReadError> for ImportError {
 pub struct ImportJob {
     name: String,
     importer: Importer,
-    is_empty: bool,
 }
 
 impl ImportJob {
     /// Creates the conversion of the file called `name`, of `total_bytes` bytes if known.
     #[must_use]
     pub fn new(name: &str, total_bytes: Option<u64>) -> Self {
-        Self { name: name.to_owned(), importer: Importer::new(&Limits::default(), total_bytes), is_empty: true }
+        Self { name: name.to_owned(), importer: Importer::new(&Limits::default(), total_bytes) }
     }
 
     /// Reads the next bytes of the file.
@@ -71,7 +67,6 @@ impl ImportJob {
     /// # Errors
     /// If the file is damaged or too large.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
-        self.is_empty &= bytes.is_empty();
         Ok(self.importer.push(bytes)?)
     }
 
@@ -93,12 +88,9 @@ impl ImportJob {
         progress: &mut dyn FnMut(&ImportProgress) -> ControlFlow<()>,
         output: &mut dyn FnMut(Vec<u8>),
     ) -> Result<Option<ImportSummary>, ImportError> {
-        if self.is_empty {
-            return Err(ImportError::Empty);
-        }
         let file = self.importer.finish()?;
         match file.format() {
-            None => Err(ImportError::UnknownFormat),
+            None => Err(ImportError::Unsupported(unsupported_file(&file.into_bytes(), &self.name))),
             Some(InputFormat::Recording) => {
                 file.into_bytes().chunks(PART_BYTES).for_each(|part| output(part.to_vec()));
                 Ok(None)
@@ -242,8 +234,10 @@ mod tests {
     #[test]
     fn files_that_are_no_snapshot_are_refused() {
         let finish = |file: &[u8]| job(file, 3).finish(&mut ignore_progress, &mut |_| {});
-        assert_eq!(finish(b""), Err(ImportError::Empty));
-        assert_eq!(finish(b"PK\x03\x04"), Err(ImportError::UnknownFormat));
+        let text = |file: &[u8]| finish(file).expect_err("it is no recording").to_string();
+        assert_eq!(text(b""), "the file is empty; save or copy it again");
+        assert_eq!(text(b"\x89PNG"), "this is a picture (PNG): record the program's memory, and open the recording");
+        assert!(matches!(finish(b"PK\x03\x04"), Err(ImportError::Invalid(_))));
         assert!(matches!(finish(b"\x1f\x8b\x08"), Err(ImportError::Invalid(_))));
         assert!(matches!(finish(b"{}"), Err(ImportError::Invalid(_))));
     }

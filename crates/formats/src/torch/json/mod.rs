@@ -21,6 +21,7 @@ use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
 use crate::progress::{Cancelled, ImportPhase, ProgressReporter};
+use crate::unsupported::unsupported_file;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Number of bytes of the JSON text between two calls of the caller's progress function.
@@ -66,11 +67,7 @@ fn read_text(
     }
     read.map_err(|error| read_error(text, mark_len, error))?;
     if !is_snapshot {
-        let problem = match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
-            Some(b'[') => "a JSON list without segments: not a PyTorch snapshot",
-            _ => "a JSON object, but not from torch.cuda.memory._snapshot(): it has neither segments nor device_traces",
-        };
-        return Err(ReadError::at(mark_len + text.len(), problem));
+        return Err(ReadError::at(0, unsupported_file(text, "")));
     }
     Ok(builder)
 }
