@@ -23,6 +23,8 @@ use crate::operation::Operation;
 
 /// Extensions of input files, which are removed from a file's name to get the recording's name.
 const EXTENSIONS: [&str; 7] = [".gz", ".zst", ".pickle", ".json", ".csv", ".html", ".vram"];
+/// The first bytes of a ZIP archive.
+const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 /// Number of bytes read to recognize a file's format; longer than any header line of a log.
 const HEAD_BYTES: u64 = 1 << 16;
 /// Size in bytes of the pieces in which another tool's file is read.
@@ -148,7 +150,9 @@ impl Input {
             let source = Arc::new(SeekableFile(Mutex::new(file)));
             return Ok(Self::from_source(source, metadata.len(), true, path, operation));
         }
-        if !may_be_input(&packed) {
+        // The files of an archive are found once all of it is in memory.
+        let is_large_archive = packed.starts_with(ZIP_MAGIC) && metadata.len() > limits.max_unpacked_bytes;
+        if !may_be_input(&packed) || is_large_archive {
             // The error comes before the rest is read, which could take long.
             return Err(unknown_format(path, &packed));
         }
@@ -205,6 +209,7 @@ impl Input {
             }
             InputContent::Foreign(InputFormat::TorchJson, _) => Format { name: "pytorch-json", version: None },
             InputContent::Foreign(InputFormat::KinetoTrace, _) => Format { name: "kineto-json", version: None },
+            InputContent::Foreign(InputFormat::MemoryTimeline, _) => Format { name: "pytorch-timeline", version: None },
             InputContent::Foreign(InputFormat::RmmLog, _) => Format { name: "rmm-csv", version: None },
             InputContent::Foreign(InputFormat::BufferTable, _) => Format { name: "buffers-csv", version: None },
         }

@@ -9,18 +9,19 @@ use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{ByteSize, DeviceInfo, Recording};
 
 use crate::error::{CommandError, Result};
+use crate::number::parse_device_bytes;
 use crate::terminal;
 
 /// Arguments of the commands that look for problems in a recording, `autopsy` and `diagnose`.
 #[derive(Args, Debug)]
 pub(crate) struct FindingsArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Memory limit that the recorded process ran under, such as 40GiB [default: inferred from the
     /// out-of-memory errors]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_device_bytes)]
     pub(crate) limit_bytes: Option<ByteSize>,
     /// Print one JSON object
     #[arg(long)]

@@ -8,6 +8,7 @@ use vramscope_pool::Settings;
 use vramscope_trace::{ByteSize, Recording};
 
 use crate::error::{CommandError, Result};
+use crate::number::parse_device_bytes;
 use crate::operation::Operation;
 use crate::recorded;
 
@@ -17,11 +18,11 @@ pub(crate) struct LimitArguments {
     /// Most bytes that the simulated allocator may reserve, such as 40GiB [default: --limit-bytes;
     /// else the limit that the recorded out-of-memory errors imply; else the device's memory; else
     /// unlimited]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_device_bytes)]
     pub(crate) capacity: Option<ByteSize>,
     /// Memory limit that the recorded process ran under, such as 40GiB; recordings do not contain
     /// it
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_device_bytes)]
     pub(crate) limit_bytes: Option<ByteSize>,
 }
 

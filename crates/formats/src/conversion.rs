@@ -12,6 +12,7 @@ use crate::progress::{Cancelled, ImportPhase, ProgressReporter};
 use crate::rmm;
 use crate::sniff::InputFormat;
 use crate::summary::{ImportSummary, WRITER};
+use crate::timeline;
 use crate::torch::annotations;
 use crate::torch::json;
 use crate::torch::rebuild::{DeviceHistory, SiteInterner};
@@ -44,6 +45,7 @@ pub(crate) fn import_whole<S: Sink>(
             reporter.set_read_bytes(bytes.len() as u64);
             write_snapshot(snapshot, name, reporter, begin)
         }
+        Some(InputFormat::MemoryTimeline) => timeline::import(bytes, name, limits, reporter, begin),
         Some(InputFormat::RmmLog) => rmm::import(bytes, name, limits, reporter, begin),
         Some(InputFormat::Recording) => {
             Err(ReadError::at(0, "this is already a vramscope recording: open it without importing"))

@@ -1,17 +1,19 @@
 //! Readers and writers of other tools' GPU memory recordings.
 //!
-//! Readers turn a PyTorch snapshot or an RMM log into events. With the feature `export`, writers
-//! turn a recording into other tools' formats.
+//! Readers turn a PyTorch snapshot, a trace of its profiler or an RMM log into events. With the
+//! feature `export`, writers turn a recording into other tools' formats.
 //!
 //! This crate opens no files. Its input is untrusted: no input makes a reader panic, recurse or
 //! loop without bound, or take more memory than its [`Limits`] allow. Invalid input is a
 //! [`ReadError`] with the position of the problem.
 //!
-//! - [`unpack()`] decompresses gzip and zstd, and extracts the recording from an HTML export.
-//! - [`sniff()`] recognizes a format by its first bytes.
-//! - [`import()`] reads a PyTorch snapshot (`torch.cuda.memory._snapshot()` as a pickle or as JSON)
-//!   or the CSV log of RMM's `logging_resource_adaptor`, and passes its events to a
-//!   [`Sink`](vramscope_trace::Sink).
+//! - [`unpack()`] decompresses gzip and zstd, and extracts the recording from an HTML page or a ZIP
+//!   archive.
+//! - [`sniff()`] recognizes a format by its first bytes; [`unsupported_file()`] says what any other
+//!   file is.
+//! - [`import()`] reads a PyTorch snapshot (`torch.cuda.memory._snapshot()` as a pickle or as
+//!   JSON), a trace or a memory timeline of `torch.profiler`, or the CSV log of RMM's
+//!   `logging_resource_adaptor`, and passes its events to a [`Sink`](vramscope_trace::Sink).
 //! - [`Importer`] does all three for a file whose bytes arrive in pieces.
 //! - [`BufferTable`] reads and writes MiniMalloc's tables of buffers to place.
 //! - [`LiveSnapshot`] and [`LiveDevice`] derive events from PyTorch's trace entries while the
@@ -38,7 +40,8 @@
 //! ```
 //!
 //! Reading order: `import`, `torch/snapshot` (the rows of a snapshot), `torch/pickle` or
-//! `torch/json` (how they are read), `torch/rebuild`. `rmm` is independent of `torch`.
+//! `torch/json` (how they are read), `torch/rebuild`. `kineto`, `timeline` and `rmm` are
+//! independent of `torch`.
 #![forbid(unsafe_code)]
 
 mod buffers;
@@ -57,6 +60,7 @@ mod progress;
 mod rmm;
 mod sniff;
 mod summary;
+mod timeline;
 mod torch;
 mod unpack;
 mod unsupported;

@@ -3,6 +3,7 @@
 use crate::buffers::is_buffer_table;
 use crate::kineto;
 use crate::rmm::log::{COLUMNS, COMMENT};
+use crate::timeline;
 
 /// A file format that this crate recognizes. [`import()`](crate::import()) reads all of them except
 /// vramscope's own recordings, which `vramscope_trace::Recording` reads, and tables of buffers,
@@ -17,6 +18,8 @@ pub enum InputFormat {
     TorchJson,
     /// A trace of `torch.profiler` (Kineto) as JSON.
     KinetoTrace,
+    /// A memory timeline of `torch.profiler` as JSON.
+    MemoryTimeline,
     /// The CSV log of RMM's `logging_resource_adaptor`.
     RmmLog,
     /// A table of buffers to place, as MiniMalloc reads it.
@@ -51,6 +54,7 @@ pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
         return Some(InputFormat::BufferTable);
     }
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'[') if timeline::is_timeline(text) => Some(InputFormat::MemoryTimeline),
         Some(b'{') if kineto::is_trace(text) == Some(true) => Some(InputFormat::KinetoTrace),
         Some(b'{' | b'[') => Some(InputFormat::TorchJson),
         _ => None,

@@ -27,8 +27,8 @@ pub fn is_packed(head: &[u8]) -> bool {
     is_magic(GZIP_MAGIC) || is_magic(ZSTD_MAGIC) || is_magic(ZIP_MAGIC) || is_skippable_frame(head) || is_html(head)
 }
 
-/// Unpacks a gzip or zstd file, the one recording in a ZIP archive, an HTML export, or the snapshot in
-/// a page of PyTorch's `_memory_viz`; returns any other input unchanged.
+/// Unpacks a gzip or zstd file, the one recording in a ZIP archive, an HTML export, or the snapshot
+/// in a page of PyTorch's `_memory_viz`; returns any other input unchanged.
 ///
 /// Archives and pages may themselves be compressed, and contain compressed files. An HTML document
 /// without a recording is returned unchanged.

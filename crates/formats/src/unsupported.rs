@@ -9,7 +9,8 @@ const MAX_KEYS: usize = 4;
 /// Number of bytes from a file's start that are quoted.
 const QUOTED_BYTES: usize = 8;
 /// The formats that are read.
-const SUPPORTED: &str = "a recording of vramscope, a memory snapshot of PyTorch, a trace of its profiler or an RMM log";
+const SUPPORTED: &str =
+    "a vramscope recording, an HTML export of one, a PyTorch snapshot, a trace of its profiler or an RMM log";
 
 /// Beginnings of files, what such a file is, and what to do with it.
 const MAGIC: [(&[u8], &str, &str); 17] = [
@@ -223,8 +224,8 @@ mod tests {
                 "log.json",
                 r#"this is JSON of another program (it has "loss", "step"), "#,
             ),
-            (b"[1, 2", "a.json", "this is JSON of another program, not a recording"),
-            (b"hello world", "notes.txt", "not a recording of vramscope"),
+            (b"[1, 2", "a.json", "this is JSON of another program, not a vramscope recording"),
+            (b"hello world", "notes.txt", "not a vramscope recording"),
         ] {
             let sentence = unsupported_file(head, name);
             assert!(sentence.starts_with(expected), "{name}: {sentence}");

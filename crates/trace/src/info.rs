@@ -124,6 +124,16 @@ impl SegmentSource {
         matches!(self, Self::Recorded)
     }
 
+    /// Returns the value's name for users, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Recorded => "recorded",
+            Self::Inferred => "inferred",
+            Self::Unknown | Self::Other => "unknown",
+        }
+    }
+
     /// Returns true if the segments are neither recorded nor inferred.
     #[must_use]
     pub const fn is_unknown(self) -> bool {

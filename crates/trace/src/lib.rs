@@ -141,6 +141,9 @@ pub use redactor::Redactor;
 pub use segment::{Block, Extent, Segment};
 pub use shortened::shortened;
 pub use sink::{MemorySink, NullSink, Sink};
-pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
+pub use site::{
+    Category, Definition, Definitions, Frame, FrameId, Interner, NOT_IN_SOURCE_SCOPE, Site, SiteId, Stack, StackId,
+    StringId,
+};
 pub use site_matching::{PerRecording, shared_site_numbers};
 pub use state_codec::digest;

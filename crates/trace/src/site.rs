@@ -50,6 +50,10 @@ pub enum Category {
     Communication,
 }
 
+/// The scope of memory that a source shows only by its totals: allocated before a trace begins, or
+/// by threads that it does not follow. What it is for is unknown.
+pub const NOT_IN_SOURCE_SCOPE: &str = "not in the trace";
+
 impl Category {
     /// All categories, in the order of their codes in recordings.
     pub const ALL: [Self; 10] = [

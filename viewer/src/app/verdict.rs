@@ -81,7 +81,7 @@ impl Session {
             reserved_bytes: reserved,
             unused_bytes: unused,
             is_after_step: last_step.is_some(),
-            largest_free_bytes: model.free_memory().space.largest,
+            largest_free_bytes: (!owners.lacks_segments).then(|| model.free_memory().space.largest),
             incomplete_history: recording
                 .info()
                 .device(device)

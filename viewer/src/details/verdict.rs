@@ -27,8 +27,8 @@ pub struct MomentFigures {
     pub unused_bytes: u64,
     /// Whether the pool's bytes are those after the last complete step.
     pub is_after_step: bool,
-    /// Size in bytes of the largest free block.
-    pub largest_free_bytes: u64,
+    /// Size in bytes of the largest free block; `None` if the segments are unknown.
+    pub largest_free_bytes: Option<u64>,
     /// Why the history does not begin with the program's first allocation; `None` if it does.
     pub incomplete_history: Option<&'static str>,
     /// Number of events that contradict the recorded memory state, so that figures may be wrong.
@@ -153,6 +153,8 @@ fn moment_figures(findings: &Findings, figures: &MomentFigures) -> Vec<Element> 
         ByteSize(figures.reserved_bytes),
         Percent::of(figures.unused_bytes, figures.reserved_bytes)
     );
+    let segments_unknown = || "unknown, as are the segments".to_owned();
+    let largest_free = figures.largest_free_bytes.map_or_else(segments_unknown, |bytes| ByteSize(bytes).to_string());
     let id = |finding: &Value| finding["id"].as_str().unwrap_or_default().to_owned();
     let is_of_device = |finding: &&Value| finding["device"] == u64::from(figures.device.0);
     let grows = findings.list.iter().filter(is_of_device).any(|finding| id(finding).starts_with("growth."));
@@ -170,7 +172,7 @@ fn moment_figures(findings: &Findings, figures: &MomentFigures) -> Vec<Element> 
     let mut items = vec![
         item("device full: ", full, ""),
         item(if figures.is_after_step { "unused after the last step: " } else { "unused now: " }, unused, ""),
-        item("largest free block: ", ByteSize(figures.largest_free_bytes).to_string(), ""),
+        item("largest free block: ", largest_free, ""),
         item("growing: ", growth.0.to_owned(), growth.1),
         item("failed: ", failed.0, failed.1),
     ];
@@ -212,7 +214,7 @@ mod tests {
             reserved_bytes: 1 << 30,
             unused_bytes: 256 << 20,
             is_after_step: false,
-            largest_free_bytes: 128 << 20,
+            largest_free_bytes: Some(128 << 20),
             incomplete_history: None,
             inconsistencies: 0,
             failures: Some(2),

@@ -28,8 +28,8 @@ const TABLE_ROWS: usize = 10;
 /// Arguments of `vramscope advise`: the recording and its memory limits.
 #[derive(Args, Debug)]
 pub(crate) struct AdviseArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

@@ -24,8 +24,8 @@ Examples:
 /// Arguments of `vramscope export`: the recording, the format and the output.
 #[derive(Args, Debug)]
 pub(crate) struct ExportArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Format to write

@@ -24,8 +24,8 @@ Examples:
 /// Arguments of `vramscope info`: the recording, and whether to print JSON.
 #[derive(Args, Debug)]
 pub(crate) struct InfoArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print one JSON object
@@ -111,7 +111,9 @@ fn device_text(summary: &DeviceSummary) -> String {
     row("allocated", summary.allocated_bytes, peak(summary.peak_allocated_bytes, peak_allocated_event));
     row("active", summary.active_bytes, peak(summary.peak_active_bytes, peak_active_event));
     row("reserved", summary.reserved_bytes, peak(summary.peak_reserved_bytes, peak_reserved_event));
-    row("requested", summary.requested_bytes, None);
+    if !summary.lacks_requested {
+        row("requested", summary.requested_bytes, None);
+    }
     row("free", summary.free_bytes, None);
     let table = table::render(table, None);
     let largest = ByteSize(summary.largest_free_bytes);
@@ -120,8 +122,15 @@ fn device_text(summary: &DeviceSummary) -> String {
     let blocks = Count(summary.blocks).of("live block", "live blocks");
     let events = Count(summary.events).of("event", "events");
     let ooms = Count(summary.ooms).of("out-of-memory error", "out-of-memory errors");
-    let mut text = format!("\n{title}\n{table}  reserved: {}\n", summary.reserved_parts);
-    text += &format!("  {segments}, {blocks}; {free_blocks}, largest {largest}\n");
+    let mut text = format!("\n{title}\n{table}");
+    text += &match summary.segment_source {
+        "unknown" => format!("  {blocks}; the segments are unknown, and what is free in them\n"),
+        source => {
+            let inferred = if source == "inferred" { " (inferred)" } else { "" };
+            let parts = &summary.reserved_parts;
+            format!("  reserved: {parts}\n  {segments}{inferred}, {blocks}; {free_blocks}, largest {largest}\n")
+        }
+    };
     let history = match (summary.events, summary.history_complete) {
         (0, _) => return text,
         (_, true) => "history complete: recorded since the allocator was empty",

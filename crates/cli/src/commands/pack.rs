@@ -41,7 +41,8 @@ const TIME_LIMIT_WITH_CAPACITY: Duration = Duration::from_secs(60);
 #[derive(Args, Debug)]
 pub(crate) struct PackArguments {
     /// Table of buffers (.csv with the columns id,lower,upper,size), or a recording (.vram, .html),
-    /// PyTorch snapshot (.pickle, .json) or RMM log (.csv); each also with .gz or .zst
+    /// PyTorch snapshot (.pickle, .json), profiler trace (.json) or RMM log (.csv); each also with
+    /// .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Table to write, with the column offset; compressed if the name ends in .gz or .zst; - is

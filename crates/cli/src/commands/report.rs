@@ -22,8 +22,8 @@ Examples:
 /// Arguments of `vramscope report`: one recording or two, the picture to write and the device.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Second recording: draw the memory over time of both side by side, on one scale

@@ -26,8 +26,8 @@ Examples:
 /// Arguments of `vramscope simulate`: the recording, the settings to try and the capacity.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Settings to try, as in PYTORCH_CUDA_ALLOC_CONF:

@@ -24,19 +24,19 @@ const MAX_CALLERS: usize = 4;
 /// Text after the options in `vramscope table --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  vramscope table run.vram --by line
+  vramscope table run.vram
   vramscope table snapshot.pickle --by op --at end --limit 10
   vramscope table run.vram --by phase --at 1200 --json";
 
 /// Arguments of `vramscope table`: the recording, what to group by, and the moment.
 #[derive(Args, Debug)]
 pub(crate) struct TableArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Group by
-    #[arg(long, value_name = "KEY", value_parser = group_by_parser())]
+    #[arg(long, value_name = "KEY", value_parser = group_by_parser(), default_value = "line")]
     by: GroupBy,
     /// Moment of the live bytes: peak (of the allocated bytes), end, or the number of an event
     #[arg(long, value_name = "peak|end|EVENT", default_value = "peak")]

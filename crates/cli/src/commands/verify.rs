@@ -9,6 +9,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::error::Result;
 use crate::input::Input;
+use crate::number::parse_device_bytes;
 use crate::recorded;
 use crate::terminal;
 
@@ -23,13 +24,13 @@ Exit code 1 means that the allocator diverged.";
 /// Arguments of `vramscope verify`: the recording, and the memory limit of the recorded process.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json), profiler trace or
+    /// memory timeline (.json), or RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Memory limit that the recorded process ran under, such as 40GiB; recordings do not contain
     /// it
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_device_bytes)]
     limit_bytes: Option<ByteSize>,
     /// Print one JSON object
     #[arg(long)]

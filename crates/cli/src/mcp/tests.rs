@@ -236,7 +236,7 @@ fn file_that_is_not_a_recording_is_an_error() {
     };
     check("folder", "is a directory; name a file");
     check("empty.vram", "the file is empty");
-    check("image.vram", "not a vramscope recording");
+    check("image.vram", "this is a picture (PNG)");
     check("huge.json", "this server reads at most 1 GiB");
     check("pipe.vram", "is not a file");
     check("socket.vram", "is not a file");

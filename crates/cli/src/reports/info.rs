@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use vramscope_insight::placement::{recorded_settings, recording_notes};
 use vramscope_insight::pools::{ReservedBreakdown, device_usage};
-use vramscope_trace::{DeviceId, DeviceState, MemoryState, Peak, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, MemoryState, Peak, Recording, Replay, SegmentSource};
 
 use crate::error::{CommandError, Result};
 use crate::input::{Format, Input};
@@ -77,6 +77,12 @@ pub(crate) struct DeviceSummary {
     pub(crate) blocks: u64,
     pub(crate) ooms: u64,
     pub(crate) history_complete: bool,
+    /// Where the segments come from: recorded, inferred or unknown.
+    pub(crate) segment_source: &'static str,
+    /// Whether the requested sizes are unknown: they are those of blocks.
+    pub(crate) lacks_requested: bool,
+    /// Whether streams are unknown.
+    pub(crate) lacks_streams: bool,
 }
 
 /// Reads the input from `path` and summarizes it. Returns the recording, too.
@@ -164,5 +170,8 @@ fn summarize_device(
             && starts_empty
             && recording.first_event() == 0
             && recording.lost_events() == 0,
+        segment_source: info.map_or(SegmentSource::Recorded, |info| info.segments).name(),
+        lacks_requested: info.is_some_and(|info| info.lacks_requested),
+        lacks_streams: info.is_some_and(|info| info.lacks_streams),
     }
 }

@@ -172,7 +172,7 @@ fn unknown_file_is_not_read_to_its_end() {
     std::io::Write::write_all(&mut file, b"PK\x03\x04").expect("the file is writable");
     // A sparse file takes no disk space.
     file.set_len(5 << 30).expect("the file can be extended");
-    check_os(&["info".into(), path.into()], &["weights.pt", "at byte 0: not a vramscope recording"]);
+    check_os(&["info".into(), path.into()], &["weights.pt", "at byte 0: this is a ZIP archive: unpack it first"]);
 }
 
 #[test]

@@ -103,6 +103,8 @@ fn info_json_has_the_documented_fields() {
         "free_blocks",
         "free_bytes",
         "history_complete",
+        "lacks_requested",
+        "lacks_streams",
         "largest_free_bytes",
         "name",
         "ooms",
@@ -115,6 +117,7 @@ fn info_json_has_the_documented_fields() {
         "rank",
         "requested_bytes",
         "reserved_bytes",
+        "segment_source",
         "segments",
         "total_bytes",
     ];

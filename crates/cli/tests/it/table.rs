@@ -135,9 +135,13 @@ fn text_is_limited_and_has_the_sum() {
 }
 
 #[test]
+fn lines_are_shown_without_a_grouping() {
+    assert_eq!(table("mlp_train", &[]).stdout, table("mlp_train", &["--by", "line"]).stdout);
+}
+
+#[test]
 fn unusable_arguments_and_files_are_errors() {
     let path = fixture("mlp_train.pickle.zst");
-    check_error(&path, &[], &["--by", "(try vramscope table --help)"]);
     check_error(&path, &["--by", "color"], &["color", "(try vramscope table --help)"]);
     check_error(&path, &["--by", "line", "--at", "noon"], &["noon", "peak, end or the number of an event"]);
     check_error(&path, &["--by", "line", "--limit", "few"], &["few", "expected a whole number"]);

@@ -47,7 +47,7 @@ impl StartMemory {
     pub(super) fn new(rows: &[&MemoryRow]) -> Self {
         let Some(first) = rows.first() else { return Self::default() };
         let (mut seen, mut blocks) = (std::collections::HashSet::new(), Vec::new());
-        for row in rows {
+        for row in rows.iter().filter(|row| row.failed_bytes == 0) {
             if seen.insert(row.address) && row.bytes < 0 {
                 blocks.push((row.address, row.bytes.unsigned_abs()));
             }
@@ -112,8 +112,9 @@ impl DeviceConverter {
         Ok(converter)
     }
 
-    /// Adds the memory before the first event to a state.
-    pub(super) fn fill_start(&self, state: &mut DeviceState) {
+    /// Adds the memory before the first event to a state. `unseen` is the site of memory that only
+    /// the totals show.
+    pub(super) fn fill_start(&self, state: &mut DeviceState, unseen: SiteId) {
         let segment = |address, size| Segment {
             address,
             size,
@@ -123,13 +124,13 @@ impl DeviceConverter {
             site: SiteId(0),
             since_event: 0,
         };
-        let block = |address, size| Block {
+        let block = |address, size, site| Block {
             address,
             size,
             requested: size,
             stream: STREAM,
             pool: pool_of_size(size),
-            site: SiteId(0),
+            site,
             pending_free: false,
             since_event: 0,
             since_ns: 0,
@@ -137,14 +138,14 @@ impl DeviceConverter {
         for (start, end) in self.used.ranges() {
             state.insert_segment(segment(start, end - start));
             if let Some(size) = self.used.live_block(start) {
-                state.insert_block(block(start, size));
+                state.insert_block(block(start, size, SiteId(0)));
             }
         }
         if self.elsewhere_bytes > 0 {
             state.insert_segment(segment(self.elsewhere, self.elsewhere_bytes));
         }
         if self.unknown_bytes > 0 {
-            state.insert_block(block(self.elsewhere, self.unknown_bytes));
+            state.insert_block(block(self.elsewhere, self.unknown_bytes, unseen));
         }
     }
 
@@ -157,6 +158,12 @@ impl DeviceConverter {
         budget: &mut MemoryBudget,
         out: &mut Vec<EventKind>,
     ) -> Result<(), LimitExceeded> {
+        if row.failed_bytes > 0 {
+            // How much the driver has free is not in the trace.
+            let (requested, device_free, stream) = (row.failed_bytes, 0, STREAM);
+            out.push(EventKind::OutOfMemory { requested, device_free, stream, site });
+            return Ok(());
+        }
         let (address, size) = (row.address, row.bytes.unsigned_abs());
         let allocated_block =
             |pool| EventKind::BlockAllocated { address, size, requested: size, stream: STREAM, pool, site };

@@ -10,6 +10,9 @@ use serde_json::value::RawValue;
 /// The name of events that report an allocation or a free.
 pub(super) const MEMORY_EVENT: &str = "[memory]";
 
+/// The name of events that report a failed request.
+pub(super) const FAILURE_EVENT: &str = "[OutOfMemory]";
+
 /// The fields of an event that memory and its sites follow from.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

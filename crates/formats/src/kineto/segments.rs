@@ -167,6 +167,10 @@ impl Rebuilding {
     /// Runs all requests.
     fn run(&mut self, rows: &[&MemoryRow], assumed: &Assumptions) -> Result<(), Mismatch> {
         for (index, row) in rows.iter().enumerate() {
+            if row.failed_bytes > 0 {
+                self.pools.push(PoolKey::default());
+                continue;
+            }
             let reserved = row.reserved.ok_or(Mismatch::Elsewhere)?;
             if assumed.emptied.contains(&index) || reserved < self.reserved() {
                 let mut sink = Changes(Vec::new());

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::event::{MEMORY_EVENT, TraceEvent, TrackId};
+use super::event::{FAILURE_EVENT, MEMORY_EVENT, TraceEvent, TrackId};
 use super::splitter::{Item, SplitError, Splitter};
 use crate::error::ReadError;
 use crate::limits::{LimitExceeded, Limits, MemoryBudget};
@@ -47,15 +47,17 @@ pub(super) struct LinkEnd {
 /// The device of a memory event as the trace has it: type and number.
 pub(super) type TraceDevice = (i32, i32);
 
-/// An allocation or a free.
+/// An allocation, a free, or a failed request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryRow {
     pub(super) device: TraceDevice,
     pub(super) thread: u32,
     pub(super) time_ns: i64,
     pub(super) address: u64,
-    /// Size of the block in bytes, negative for a free.
+    /// Size of the block in bytes, negative for a free; 0 for a failed request.
     pub(super) bytes: i64,
+    /// Bytes of a failed request; else 0.
+    pub(super) failed_bytes: u64,
     /// Bytes allocated after the event.
     pub(super) allocated: Option<u64>,
     /// Bytes reserved after the event.
@@ -189,6 +191,7 @@ impl KinetoReader {
         };
         match (&*event.ph, &*event.cat) {
             ("i" | "I", _) if event.name == MEMORY_EVENT => self.memory_event(event),
+            ("i" | "I", _) if event.name == FAILURE_EVENT => self.failure_event(event),
             ("X", "cpu_op" | "Operator") => self.span(event, SpanKind::Operator),
             ("X", "python_function" | "Python function") => self.span(event, SpanKind::Python),
             ("X", "user_annotation") => self.span(event, SpanKind::Annotation),
@@ -206,7 +209,21 @@ impl KinetoReader {
         let device = (arguments.device_type.unwrap_or(1), arguments.device.unwrap_or(0));
         let (allocated, reserved) = (arguments.allocated, arguments.reserved);
         let thread = self.thread(event.pid, event.tid)?;
-        let row = MemoryRow { device, thread, time_ns, address, bytes, allocated, reserved };
+        let row = MemoryRow { device, thread, time_ns, address, bytes, failed_bytes: 0, allocated, reserved };
+        self.budget.push(&mut self.trace.memory, row)
+    }
+
+    fn failure_event(&mut self, event: TraceEvent<'_>) -> Result<(), LimitExceeded> {
+        let arguments = &event.args;
+        let (Some(time_ns), Some(bytes @ 1..)) = (event.time_ns(), arguments.bytes) else {
+            self.trace.invalid += 1;
+            return Ok(());
+        };
+        let device = (arguments.device_type.unwrap_or(1), arguments.device.unwrap_or(0));
+        let (allocated, reserved) = (arguments.allocated, arguments.reserved);
+        let thread = self.thread(event.pid, event.tid)?;
+        let failed_bytes = bytes.unsigned_abs();
+        let row = MemoryRow { device, thread, time_ns, address: 0, bytes: 0, failed_bytes, allocated, reserved };
         self.budget.push(&mut self.trace.memory, row)
     }
 

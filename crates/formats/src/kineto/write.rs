@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use vramscope_trace::{
-    Annotation, AnnotationStage, Count, DeviceId, DeviceInfo, Event, Interner, MemoryState, RecordingInfo,
-    SegmentSource, Sink, Site, SiteId, StringId,
+    Annotation, AnnotationStage, Count, DeviceId, DeviceInfo, Event, Interner, MemoryState, NOT_IN_SOURCE_SCOPE,
+    RecordingInfo, SegmentSource, Sink, Site, SiteId, StringId,
 };
 
 use super::calls::sites;
@@ -50,7 +50,7 @@ pub(crate) fn write<S: Sink>(
     let limit = |error: crate::limits::LimitExceeded| ReadError::at(0, error.to_string());
     let mut interner = Interner::default();
     let sites = sites(&trace, &mut interner);
-    let unseen_scope = interner.string("not followed by the profiler");
+    let unseen_scope = interner.string(NOT_IN_SOURCE_SCOPE);
     let unseen = interner.site(Site { scope: unseen_scope, ..Site::default() });
     reporter.report(ImportPhase::Rebuilding, 1, 3, 0)?;
     let (devices, invalid) = devices(&trace)?;
@@ -79,7 +79,7 @@ pub(crate) fn write<S: Sink>(
         Writer { sink, epoch_ns, annotations, next_annotation: 0, device: main_device(&devices), events: 0 };
     let mut state = MemoryState::default();
     for (device, converter) in devices.iter().zip(&converters) {
-        converter.fill_start(state.device_mut(device.id));
+        converter.fill_start(state.device_mut(device.id), unseen);
     }
     if state.devices().any(|(_, device)| device.counters().reserved > 0) {
         writer.sink.replace_state(&state);
@@ -112,7 +112,7 @@ fn devices(trace: &Trace) -> Result<(Vec<DeviceRows<'_>>, u64), ReadError> {
     let mut invalid = 0;
     for (index, row) in trace.memory.iter().enumerate() {
         let end = row.address.checked_add(row.bytes.unsigned_abs());
-        if row.bytes == 0 || end.is_none_or(|end| end > MAX_ADDRESS) {
+        if (row.bytes == 0) == (row.failed_bytes == 0) || end.is_none_or(|end| end > MAX_ADDRESS) {
             invalid += 1;
             continue;
         }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use vramscope_pool::MIN_BLOCK_BYTES;
-use vramscope_trace::{Allocation, Category, Definitions, DeviceLifetimes, Recording, Site, SiteId};
+use vramscope_trace::{
+    Allocation, Category, Definitions, DeviceLifetimes, NOT_IN_SOURCE_SCOPE, Recording, Site, SiteId,
+};
 
 use crate::frames::{Distributed, FactsCache, FrameMark, RecordedStacks, StackFacts};
 use crate::group::{Confidence, KnownCategory, Phase, SiteRequest, phase};
@@ -37,6 +39,8 @@ pub(super) struct SiteEvidence {
     pub(super) calls_module: bool,
     /// Whether a forward pass is repeated for checkpointed activations.
     pub(super) is_recomputed: bool,
+    /// Whether only totals of the source show the memory: what it is for is unknown.
+    pub(super) is_unknown: bool,
 }
 
 /// An allocation, as the rules see it.
@@ -81,6 +85,11 @@ impl Sites {
             evidence: Vec::new(),
             numbers: HashMap::new(),
         }
+    }
+
+    /// Returns true if any stack was recorded.
+    pub(super) fn has_stacks(&self) -> bool {
+        self.recorded.has_stacks()
     }
 
     /// Returns the index of what an allocation's site tells.
@@ -199,6 +208,7 @@ fn site_evidence(
         is_sharding: facts.distributed == Some(Distributed::Sharding),
         calls_module: has(FrameMark::ModuleCall),
         is_recomputed: has(FrameMark::Checkpoint) && facts.forward_inside,
+        is_unknown: definitions.string(site.scope) == NOT_IN_SOURCE_SCOPE,
     }
 }
 

@@ -100,14 +100,16 @@ impl Inference<'_> {
 
     /// Sets the category of a request that has none.
     pub(super) fn set(&mut self, index: usize, category: Category) {
-        if self.known[index].is_none() {
+        if self.known[index].is_none() && !self.evidence.site(&self.requests[index]).is_unknown {
             self.known[index] = Some(KnownCategory { category, confidence: Confidence::Likely });
         }
     }
 
     /// Returns the indexes of the requests without a category.
     pub(super) fn unknown(&self) -> Vec<usize> {
-        (0..self.requests.len()).filter(|index| self.known[*index].is_none()).collect()
+        let is_unknown =
+            |index: &usize| self.known[*index].is_none() && !self.evidence.site(&self.requests[*index]).is_unknown;
+        (0..self.requests.len()).filter(is_unknown).collect()
     }
 
     /// Returns true if a block lives until the last pass.

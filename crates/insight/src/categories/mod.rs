@@ -49,7 +49,7 @@ mod steps;
 
 use std::sync::Arc;
 
-use vramscope_trace::{DeviceLifetimes, Lifetimes, Recording};
+use vramscope_trace::{DeviceId, DeviceLifetimes, Lifetimes, Recording};
 
 use crate::group::{KnownCategory, RecordingCategories};
 use category_bytes::BytesBySite;
@@ -68,7 +68,7 @@ pub fn infer_categories(recording: &Recording, lifetimes: &Lifetimes, range: (u6
     let mut bytes = BytesBySite::default();
     let mut found = Vec::new();
     for (device, lifetimes) in lifetimes.devices() {
-        let known = known_categories(recording, lifetimes, range, &mut sites);
+        let known = known_categories((recording, device), lifetimes, range, &mut sites);
         for (one, known) in lifetimes.iter().zip(&known) {
             bytes.add(&one, is_older(recording, &one), *known);
         }
@@ -88,12 +88,15 @@ pub fn infer_categories(recording: &Recording, lifetimes: &Lifetimes, range: (u6
 
 /// Returns the categories of a device's allocations, in the order of [`DeviceLifetimes::iter`].
 fn known_categories(
-    recording: &Recording,
+    (recording, device): (&Recording, DeviceId),
     lifetimes: &DeviceLifetimes,
     range: (u64, u64),
     sites: &mut Sites,
 ) -> Vec<Option<KnownCategory>> {
-    if lifetimes.len() > MAX_COMPARED {
+    // A timeline without stacks and segments has no blocks, but the sums of categories.
+    let described = recording.info().device(device);
+    let has_only_sums = described.is_some_and(|info| info.segments.is_unknown()) && !sites.has_stacks();
+    if lifetimes.len() > MAX_COMPARED || has_only_sums {
         lifetimes.iter().map(|one| sites.known(recording, &one)).collect()
     } else {
         infer::categories(&mut Evidence::new(recording, lifetimes, range, sites))

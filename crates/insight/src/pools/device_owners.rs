@@ -19,6 +19,8 @@ pub struct DeviceOwners {
     pub others_bytes: Option<u64>,
     /// Free bytes of the driver.
     pub free_bytes: Option<u64>,
+    /// Whether the segments are unknown, and with them what free memory of the pool consists of.
+    pub lacks_segments: bool,
 }
 
 impl DeviceOwners {
@@ -30,7 +32,10 @@ impl DeviceOwners {
         let reserved_bytes = state.counters().reserved;
         let recorded = info.device(id).map_or(0, |device| device.total_bytes);
         let device_bytes = Some(recorded).filter(|&bytes| bytes >= reserved_bytes.max(1));
-        let Some(sample) = state.sample() else { return Self { device_bytes, reserved_bytes, ..Self::default() } };
+        let lacks_segments = info.device(id).is_some_and(|device| device.segments.is_unknown());
+        let Some(sample) = state.sample() else {
+            return Self { device_bytes, reserved_bytes, lacks_segments, ..Self::default() };
+        };
         // The pool may have grown since the sample: what it took was free then.
         let left = device_bytes.unwrap_or(u64::MAX) - reserved_bytes;
         let outside = sample.used_by_context.min(left);
@@ -42,6 +47,7 @@ impl DeviceOwners {
             outside_bytes: Some(outside),
             others_bytes: Some(others),
             free_bytes: Some(free),
+            lacks_segments,
         }
     }
 

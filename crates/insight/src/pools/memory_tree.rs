@@ -167,6 +167,7 @@ pub fn memory_tree(owners: &DeviceOwners, free: FreeMemory, lines: &[GroupRow]) 
             MemoryPart::of_parts(PartKind::Category(category), lines)
         })
         .collect();
+    let free = if owners.lacks_segments { FreeMemory::default() } else { free };
     let stuck = MemoryPart::leaf(PartKind::Stuck, free.stuck_bytes);
     let releasable = MemoryPart::leaf(PartKind::Releasable, free.space.total.saturating_sub(free.stuck_bytes));
     let mut held = vec![stuck, releasable];
@@ -270,6 +271,7 @@ mod tests {
             outside_bytes: Some(40),
             others_bytes: Some(0),
             free_bytes: Some(700),
+            ..DeviceOwners::default()
         };
         let free = FreeMemory { space: FreeSpace { total: 90, largest: 60, blocks: 2 }, stuck_bytes: 30 };
         let tree = memory_tree(&owners, free, &lines);
