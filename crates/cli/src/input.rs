@@ -23,8 +23,6 @@ use crate::operation::Operation;
 
 /// Extensions of input files, which are removed from a file's name to get the recording's name.
 const EXTENSIONS: [&str; 7] = [".gz", ".zst", ".pickle", ".json", ".csv", ".html", ".vram"];
-/// The first bytes of a ZIP archive.
-const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 /// Number of bytes read to recognize a file's format; longer than any header line of a log.
 const HEAD_BYTES: u64 = 1 << 16;
 /// Size in bytes of the pieces in which another tool's file is read.
@@ -151,7 +149,7 @@ impl Input {
             return Ok(Self::from_source(source, metadata.len(), true, path, operation));
         }
         // The files of an archive are found once all of it is in memory.
-        let is_large_archive = packed.starts_with(ZIP_MAGIC) && metadata.len() > limits.max_unpacked_bytes;
+        let is_large_archive = formats::is_archive(&packed) && metadata.len() > limits.max_unpacked_bytes;
         if !may_be_input(&packed) || is_large_archive {
             // The error comes before the rest is read, which could take long.
             return Err(unknown_format(path, &packed));

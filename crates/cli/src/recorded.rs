@@ -58,17 +58,15 @@ pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSiz
 pub(crate) fn check_requests(path: &Path, recording: &Recording, needs_sizes: bool) -> Result {
     const REMEDY: &str = "record a memory snapshot, torch.cuda.memory._record_memory_history()";
     let info = recording.info();
-    let mut described = recording.devices().filter(|id| id.is_gpu()).map(|id| info.device(id)).peekable();
-    if described.peek().is_none() {
-        return Ok(());
-    }
-    let all: Vec<Option<&DeviceInfo>> = described.collect();
-    let lacks = |lacks: fn(&DeviceInfo) -> bool| all.iter().all(|info| info.is_some_and(lacks));
-    if lacks(|info| info.segments.is_unknown()) {
+    let gpus = recording.devices().filter(|id| id.is_gpu());
+    let described: Vec<Option<&DeviceInfo>> = gpus.map(|id| info.device(id)).collect();
+    let all =
+        |lacks: fn(&DeviceInfo) -> bool| !described.is_empty() && described.iter().all(|info| info.is_some_and(lacks));
+    if all(|info| info.segments.is_unknown()) {
         let what = "the segments are unknown, so that the requests cannot be run again";
         return Err(CommandError::file(path, format_args!("{what}: {REMEDY}")));
     }
-    if needs_sizes && lacks(|info| info.lacks_requested) {
+    if needs_sizes && all(|info| info.lacks_requested) {
         let what = "it has the sizes of blocks, not of requests, and no streams, so that nothing can be verified";
         return Err(CommandError::file(path, format_args!("{what}: {REMEDY}")));
     }

@@ -13,7 +13,7 @@ use crate::html::{find, is_html, recording_in_html};
 use crate::limits::Limits;
 
 /// The first bytes of every ZIP archive with files.
-pub(crate) const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
+const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 /// The file in which `torch.save` stores an object, in a directory of the archive.
 const SAVED_OBJECT: &str = "/data.pkl";
 /// Ends of the names of files that may be recordings.
@@ -38,13 +38,20 @@ const PAGE_FILES: &[u8] = b"local_files = [{";
 /// The key of a snapshot in such a page.
 const PAGE_CONTENT: &[u8] = b"\"base64\": \"";
 
+/// Returns true if a file that begins with `head` is a ZIP archive, whose files are only found once
+/// all of it is in memory.
+#[must_use]
+pub fn is_archive(head: &[u8]) -> bool {
+    head.starts_with(ZIP_MAGIC)
+}
+
 /// Returns the file that an HTML page or a ZIP archive contains; `None` if `bytes` are neither.
 ///
 /// # Errors
 /// If the archive contains no or several recordings, is damaged, or its content is larger than the
 /// limits allow.
 pub(crate) fn contained_file(bytes: &[u8], limits: &Limits) -> Result<Option<Vec<u8>>, ReadError> {
-    if bytes.starts_with(ZIP_MAGIC) {
+    if is_archive(bytes) {
         return in_archive(bytes, limits).map(Some);
     }
     if !is_html(bytes) {

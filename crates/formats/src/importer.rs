@@ -96,17 +96,12 @@ impl Importer {
             }
         }
         self.progress.read_bytes += bytes.len() as u64;
-        let phase = match &self.content {
-            UnpackedContent::Pickle(reader) => {
-                self.progress.entries = reader.entries();
-                ImportPhase::Reading
-            }
-            UnpackedContent::Trace(reader) => {
-                self.progress.entries = reader.entries();
-                ImportPhase::Reading
-            }
-            UnpackedContent::Head(_) | UnpackedContent::Bytes(_) => ImportPhase::Receiving,
+        let (phase, entries) = match &self.content {
+            UnpackedContent::Pickle(reader) => (ImportPhase::Reading, reader.entries()),
+            UnpackedContent::Trace(reader) => (ImportPhase::Reading, reader.entries()),
+            UnpackedContent::Head(_) | UnpackedContent::Bytes(_) => (ImportPhase::Receiving, 0),
         };
+        self.progress.entries = entries;
         self.progress.advance(phase, self.progress.read_bytes, self.total_bytes.unwrap_or(0));
         Ok(())
     }

@@ -66,6 +66,7 @@ mod unpack;
 mod unsupported;
 
 pub use buffers::{BufferRow, BufferTable};
+pub use contained::is_archive;
 pub use error::ReadError;
 pub use html::recording_in_html;
 pub use import::import;

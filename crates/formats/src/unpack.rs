@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::contained::{ZIP_MAGIC, contained_file};
+use crate::contained::{contained_file, is_archive};
 use crate::decompress::{GzipDecoder, STEP_BYTES, UnpackError, Unpacked, ZstdDecoder, is_skippable_frame, skip_frames};
 use crate::error::ReadError;
 use crate::html::is_html;
@@ -24,7 +24,7 @@ pub(crate) const MAX_NESTED: u32 = 2;
 #[must_use]
 pub fn is_packed(head: &[u8]) -> bool {
     let is_magic = |magic: &[u8]| head.starts_with(magic);
-    is_magic(GZIP_MAGIC) || is_magic(ZSTD_MAGIC) || is_magic(ZIP_MAGIC) || is_skippable_frame(head) || is_html(head)
+    is_magic(GZIP_MAGIC) || is_magic(ZSTD_MAGIC) || is_archive(head) || is_skippable_frame(head) || is_html(head)
 }
 
 /// Unpacks a gzip or zstd file, the one recording in a ZIP archive, an HTML export, or the snapshot

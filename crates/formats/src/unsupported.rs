@@ -1,6 +1,6 @@
 //! Says what a file is that no reader reads, and what to do.
 
-use crate::contained::ZIP_MAGIC;
+use crate::contained::is_archive;
 
 /// Number of bytes in which the keys of a JSON text are searched.
 const SEARCHED_BYTES: usize = 1 << 16;
@@ -106,13 +106,15 @@ pub fn unsupported_file(head: &[u8], name: &str) -> String {
         return "the file is empty; save or copy it again".to_owned();
     }
     let lowercase = name.to_ascii_lowercase();
-    let by_name = NAMES.iter().find(|(end, ..)| lowercase.ends_with(end) || lowercase.contains(&format!("{end}.")));
-    let by_magic = MAGIC.iter().find(|(magic, ..)| head.starts_with(magic));
-    if let Some((what, remedy)) = by_magic.map(|known| (known.1, known.2)).or(by_name.map(|known| (known.1, known.2))) {
-        return format!("this is {what}: {remedy}");
-    }
     let sentence = |what: &str, remedy: &str| format!("this is {what}: {remedy}");
-    if head.starts_with(ZIP_MAGIC) {
+    if let Some((_, what, remedy)) = MAGIC.iter().find(|(magic, ..)| head.starts_with(magic)) {
+        return sentence(what, remedy);
+    }
+    let has_name = |end: &str| lowercase.ends_with(end) || lowercase.contains(&format!("{end}."));
+    if let Some((_, what, remedy)) = NAMES.iter().find(|(end, ..)| has_name(end)) {
+        return sentence(what, remedy);
+    }
+    if is_archive(head) {
         return sentence("a ZIP archive", "unpack it first");
     }
     if head.get(257..262) == Some(b"ustar") {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use vramscope_formats::{ImportProgress, Importer, InputFormat, Limits, import, sniff};
+use vramscope_formats::{ImportProgress, ImportSummary, Importer, InputFormat, Limits, import, sniff};
 use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{Event, MemoryState, Sink};
 use vramscope_viewer::link::Link;
@@ -15,8 +15,8 @@ const HTML_START: &[u8] = b"<!doctype html><script type=\"application/octet-stre
 
 /// A sink that tracks the memory state and counts events.
 #[derive(Default)]
-struct StateTracker {
-    state: MemoryState,
+pub(crate) struct StateTracker {
+    pub(crate) state: MemoryState,
     events: u64,
 }
 
@@ -30,9 +30,9 @@ impl Sink for StateTracker {
     }
 }
 
-/// Imports `bytes` and checks that progress, number of events and state agree. An import error is
-/// no failure.
-pub(crate) fn read(bytes: &[u8]) {
+/// Imports `bytes` and checks that progress, number of events and state agree. Returns the state
+/// and the summary; `None` after an import error, which is no failure.
+pub(crate) fn read(bytes: &[u8]) -> Option<(StateTracker, ImportSummary)> {
     let mut last = 0.0;
     let mut progress = |progress: &ImportProgress| {
         let fraction = progress.fraction;
@@ -45,10 +45,12 @@ pub(crate) fn read(bytes: &[u8]) {
             assert_eq!(tracker.events, imported.events, "the summary has the number of events");
             assert_eq!(last, 1.0, "progress ends at the total");
             tracker.state.devices().take(4).for_each(|(_, device)| crate::inspect::inspect_device(device));
+            Some((tracker, imported))
         }
         Err(error) => {
             assert!(error.offset <= bytes.len() as u64, "the offset is inside the file: {error}");
             assert!(!error.message.is_empty(), "an error has a message");
+            None
         }
     }
 }

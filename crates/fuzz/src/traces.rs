@@ -2,28 +2,14 @@
 
 use std::fmt::Write;
 
-use vramscope_formats::{Limits, ignore_progress, import};
-use vramscope_trace::{Counters, DeviceId, Event, MemoryState, Sink};
+use vramscope_trace::{Counters, DeviceId};
 
-use crate::readers::{LIMITS, read};
+use crate::readers::read;
 
 /// Number of input bytes of an event.
 const EVENT_BYTES: usize = 6;
 /// Beginning of a trace, up to its events.
 const START: &str = r#"{"schemaVersion": 1, "baseTimeNanoseconds": 5, "traceEvents": ["#;
-
-/// A sink that tracks the memory state.
-#[derive(Default)]
-struct StateTracker(MemoryState);
-
-impl Sink for StateTracker {
-    fn event(&mut self, event: &Event) {
-        self.0.apply(event);
-    }
-    fn replace_state(&mut self, state: &MemoryState) {
-        self.0 = state.clone();
-    }
-}
 
 /// The text of a trace, and the totals after its memory events.
 struct Trace {
@@ -87,17 +73,12 @@ fn trace(data: &[u8]) -> Trace {
 /// ends with the totals of an event.
 pub fn kineto(data: &[u8]) {
     if data.first() == Some(&b'{') {
-        return read(data);
+        read(data);
+        return;
     }
     let Trace { text, totals } = trace(data);
-    read(text.as_bytes());
-    let limits = Limits { max_bytes: 256 << 20, ..LIMITS };
-    let Ok((StateTracker(state), imported)) =
-        import(text.as_bytes(), "fuzz", &limits, &mut ignore_progress, |_| StateTracker::default())
-    else {
-        return;
-    };
-    let Some(device) = state.device(DeviceId(0)) else { return };
+    let Some((tracker, imported)) = read(text.as_bytes()) else { return };
+    let Some(device) = tracker.state.device(DeviceId(0)) else { return };
     let Counters { allocated, reserved, .. } = device.counters();
     // The totals of an impossible trace may be below its live blocks.
     let is_possible = imported.contradictions == 0 && !totals.is_empty();

@@ -192,20 +192,14 @@ def run(name, out):
     profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], profile_memory=True, with_stack=True)
     history = {"max_entries": 200_000, "stacks": "python"}
     steps = program(lambda: torch.profiler.record_function("step").__enter__().__exit__(None, None, None))
-    if is_from_start:
-        torch.cuda.memory._record_memory_history(**history)
-        with profiler:
-            for _ in steps:
-                pass
-            torch.cuda.synchronize()
-    else:
+    if not is_from_start:
         next(steps)
         torch.cuda.synchronize()
-        torch.cuda.memory._record_memory_history(**history)
-        with profiler:
-            for _ in steps:
-                pass
-            torch.cuda.synchronize()
+    torch.cuda.memory._record_memory_history(**history)
+    with profiler:
+        for _ in steps:
+            pass
+        torch.cuda.synchronize()
     snapshot = torch.cuda.memory._snapshot()
     own = os.path.dirname(os.path.abspath(__file__))
     seen = set()

@@ -164,9 +164,6 @@ impl DeviceConverter {
             out.push(EventKind::OutOfMemory { requested, device_free, stream, site });
             return Ok(());
         }
-        let (address, size) = (row.address, row.bytes.unsigned_abs());
-        let allocated_block =
-            |pool| EventKind::BlockAllocated { address, size, requested: size, stream: STREAM, pool, site };
         let Some(segments) = &self.segments else {
             return self.convert_without_segments(row, (site, unseen), budget, out);
         };
@@ -179,7 +176,11 @@ impl DeviceConverter {
             self.next_change += 1;
         }
         let pool = segments.pools.get(index).copied().unwrap_or_default();
-        out.push(if row.bytes > 0 { allocated_block(pool) } else { EventKind::FreeCompleted { address, site } });
+        let (address, size, stream) = (row.address, row.bytes.unsigned_abs(), STREAM);
+        out.push(match row.bytes > 0 {
+            true => EventKind::BlockAllocated { address, size, requested: size, stream, pool, site },
+            false => EventKind::FreeCompleted { address, site },
+        });
         Ok(())
     }
 

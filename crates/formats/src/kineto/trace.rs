@@ -190,8 +190,8 @@ impl KinetoReader {
             return Ok(());
         };
         match (&*event.ph, &*event.cat) {
-            ("i" | "I", _) if event.name == MEMORY_EVENT => self.memory_event(event),
-            ("i" | "I", _) if event.name == FAILURE_EVENT => self.failure_event(event),
+            ("i" | "I", _) if event.name == MEMORY_EVENT => self.memory_event(event, false),
+            ("i" | "I", _) if event.name == FAILURE_EVENT => self.memory_event(event, true),
             ("X", "cpu_op" | "Operator") => self.span(event, SpanKind::Operator),
             ("X", "python_function" | "Python function") => self.span(event, SpanKind::Python),
             ("X", "user_annotation") => self.span(event, SpanKind::Annotation),
@@ -200,30 +200,20 @@ impl KinetoReader {
         }
     }
 
-    fn memory_event(&mut self, event: TraceEvent<'_>) -> Result<(), LimitExceeded> {
+    /// Adds an allocation or a free, or with `is_failure` a failed request, which has no address.
+    fn memory_event(&mut self, event: TraceEvent<'_>, is_failure: bool) -> Result<(), LimitExceeded> {
         let arguments = &event.args;
-        let (Some(time_ns), Some(bytes), Some(address)) = (event.time_ns(), arguments.bytes, arguments.address) else {
+        let address = if is_failure { Some(0) } else { arguments.address };
+        let bytes = arguments.bytes.filter(|bytes| !is_failure || *bytes > 0);
+        let (Some(time_ns), Some(bytes), Some(address)) = (event.time_ns(), bytes, address) else {
             self.trace.invalid += 1;
             return Ok(());
         };
+        let (bytes, failed_bytes) = if is_failure { (0, bytes.unsigned_abs()) } else { (bytes, 0) };
         let device = (arguments.device_type.unwrap_or(1), arguments.device.unwrap_or(0));
         let (allocated, reserved) = (arguments.allocated, arguments.reserved);
         let thread = self.thread(event.pid, event.tid)?;
-        let row = MemoryRow { device, thread, time_ns, address, bytes, failed_bytes: 0, allocated, reserved };
-        self.budget.push(&mut self.trace.memory, row)
-    }
-
-    fn failure_event(&mut self, event: TraceEvent<'_>) -> Result<(), LimitExceeded> {
-        let arguments = &event.args;
-        let (Some(time_ns), Some(bytes @ 1..)) = (event.time_ns(), arguments.bytes) else {
-            self.trace.invalid += 1;
-            return Ok(());
-        };
-        let device = (arguments.device_type.unwrap_or(1), arguments.device.unwrap_or(0));
-        let (allocated, reserved) = (arguments.allocated, arguments.reserved);
-        let thread = self.thread(event.pid, event.tid)?;
-        let failed_bytes = bytes.unsigned_abs();
-        let row = MemoryRow { device, thread, time_ns, address: 0, bytes: 0, failed_bytes, allocated, reserved };
+        let row = MemoryRow { device, thread, time_ns, address, bytes, failed_bytes, allocated, reserved };
         self.budget.push(&mut self.trace.memory, row)
     }
 

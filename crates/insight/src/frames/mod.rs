@@ -18,4 +18,5 @@ pub use facts::innermost_own_frame;
 pub(crate) use facts::{Distributed, EnginePhase, FactsCache, FrameMark, StackFacts};
 pub use missing::{RecordedStacks, WhyNoStack, why_no_stack};
 pub(crate) use operation::{OperationSource, operation_name};
+pub(crate) use view::line_name;
 pub use view::{FrameView, StackRow, StackView, folded_label, frame_label, library_name};

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use vramscope_trace::{
-    Definitions, Frame, FrameOrigin, StackId, frame_name, frame_origin, is_python_frame, short_function_name,
+    Definitions, Frame, FrameOrigin, StackId, StringId, frame_name, frame_origin, is_python_frame, short_file_name,
+    short_function_name,
 };
 
 /// One frame of a stack, as it is shown.
@@ -107,6 +108,12 @@ impl StackView {
         }
         text
     }
+}
+
+/// Returns the name of a line of a file: the file without its directory and the line's number, as
+/// in `train.py:66`.
+pub(crate) fn line_name(definitions: &Definitions, file: StringId, line: u32) -> String {
+    format!("{}:{line}", short_file_name(definitions.string(file)))
 }
 
 /// Returns a frame's label: file without directory, line and function, as in

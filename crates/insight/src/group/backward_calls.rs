@@ -1,8 +1,8 @@
 //! The lines of a program that call the backward pass.
 
-use vramscope_trace::{Definitions, SiteId, StringId, short_file_name};
+use vramscope_trace::{Definitions, SiteId, StringId};
 
-use crate::frames::{FactsCache, FrameMark, WhyNoStack};
+use crate::frames::{FactsCache, FrameMark, WhyNoStack, line_name};
 
 /// The beginning of the name of memory that the backward pass requests.
 pub(crate) const BACKWARD_PASS: &str = "backward pass";
@@ -47,8 +47,7 @@ impl BackwardCalls {
     /// Returns the name of memory without a stack that the backward pass requests; `None` if it has
     /// no stack for another reason, no line that calls the pass is known, or too many are.
     pub(crate) fn name_of(&self, definitions: &Definitions, why: WhyNoStack) -> Option<String> {
-        let name = |(file, line): &(StringId, u32)| format!("{}:{line}", short_file_name(definitions.string(*file)));
-        let names: Vec<String> = self.lines.iter().map(name).collect();
+        let names: Vec<String> = self.lines.iter().map(|(file, line)| line_name(definitions, *file, *line)).collect();
         let is_known = why == WhyNoStack::NoPythonFrames && (1..=MAX_LINES).contains(&names.len());
         is_known.then(|| format!("{BACKWARD_PASS} called at {}", names.join(" or ")))
     }

@@ -1,6 +1,8 @@
 //! The lines of a program that call its model, for each line inside of the model.
 
-use vramscope_trace::{Definitions, FrameId, StringId, short_file_name};
+use vramscope_trace::{Definitions, FrameId, StringId};
+
+use crate::frames::line_name;
 
 /// Maximum number of lines that are kept for a group; one more tells that there are others.
 const MAX_LINES: usize = 2;
@@ -28,11 +30,18 @@ impl ModelCalls {
     }
 
     /// Returns the lines that call the model for a group's memory, such as `train.py:65`, as text;
-    /// `None` if none is known. `own_name` is the name of the group, which is no caller of itself.
-    pub(super) fn text(&self, definitions: &Definitions, group: u32, own_name: &str) -> Option<String> {
-        let lines = self.by_group.get(group as usize)?.iter();
-        let names = lines.map(|(file, line)| format!("{}:{line}", short_file_name(definitions.string(*file))));
-        let names: Vec<String> = names.filter(|name| name != own_name).collect();
+    /// `None` if none is known. `own_name` returns the name of the group, which is no caller of
+    /// itself.
+    pub(super) fn text(
+        &self,
+        definitions: &Definitions,
+        group: u32,
+        own_name: impl FnOnce() -> String,
+    ) -> Option<String> {
+        let lines = self.by_group.get(group as usize).filter(|lines| !lines.is_empty())?.iter();
+        let own_name = own_name();
+        let names = lines.map(|(file, line)| line_name(definitions, *file, *line));
+        let names: Vec<String> = names.filter(|name| *name != own_name).collect();
         match names.as_slice() {
             [] => None,
             [names @ .., _] if names.len() == MAX_LINES => Some(format!("{} and other lines", names.join(", "))),

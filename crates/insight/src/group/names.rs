@@ -7,7 +7,7 @@ use vramscope_trace::{
 
 use super::grouping::{GroupKey, Grouping};
 use super::phase::Phase;
-use crate::frames::{StackView, WhyNoStack, operation_name};
+use crate::frames::{StackView, WhyNoStack, line_name, operation_name};
 
 /// The name of the group of requests that were made in no scope.
 const NO_MODULE: &str = "no module recorded";
@@ -44,12 +44,12 @@ impl Grouping {
                 let name = name.unwrap_or_else(|| function_name(definitions, function, file));
                 if is_backward && !name.contains("ackward") { name + " backward" } else { name }
             }
-            GroupKey::Line { file, line } => format!("{}:{line}", short_file_name(definitions.string(file))),
+            GroupKey::Line { file, line } => line_name(definitions, file, line),
             GroupKey::Backward { function, function_file, file, line } => {
                 let name = operation_name(definitions.string(function), definitions.string(function_file));
                 let name = name.unwrap_or_else(|| function_name(definitions, function, function_file));
                 let operation = name.strip_suffix(".forward").unwrap_or(&name);
-                format!("backward of {operation} in {}:{line}", short_file_name(definitions.string(file)))
+                format!("backward of {operation} in {}", line_name(definitions, file, line))
             }
             GroupKey::File(file) => definitions.string(file).to_owned(),
             GroupKey::Module(scope) => definitions.string(scope).to_owned(),

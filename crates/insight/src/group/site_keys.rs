@@ -127,7 +127,7 @@ impl Grouping {
     /// outside of modules.
     #[must_use]
     pub fn model_calls(&self, definitions: &Definitions, group: u32) -> Option<String> {
-        self.model_calls.text(definitions, group, &self.group_name(definitions, group))
+        self.model_calls.text(definitions, group, || self.group_name(definitions, group))
     }
 
     /// Returns the groups of the operations within which a site's operation runs, each once.

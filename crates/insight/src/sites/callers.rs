@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use vramscope_trace::is_python_frame;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, Block, Definitions, FrameOrigin, SiteId, StringId, frame_origin, is_decorator};
-use vramscope_trace::{is_python_frame, short_file_name};
+
+use crate::frames::line_name;
 
 /// Share of the bytes that one line must hold for its callers to be shown, in percent.
 const DOMINANT_PERCENT: u128 = 90;
@@ -101,7 +103,7 @@ struct Line {
 impl Line {
     /// Returns the file's name and the number of the line.
     fn name(self, definitions: &Definitions) -> String {
-        format!("{}:{}", short_file_name(definitions.string(self.file)), self.line)
+        line_name(definitions, self.file, self.line)
     }
 }
 
